@@ -1,0 +1,13 @@
+"""Plain traces: CSV or JSON lines with arrival_s, prompt_tokens, output_tokens, our own names.
+
+For a trace made by hand or exported from another tool; `Trace.save` writes parquet instead.
+"""
+
+from servegym.traces.formats.format import Format
+
+FORMAT = Format(
+    name="plain trace",
+    arrival="arrival_s",
+    prompt="prompt_tokens",
+    output="output_tokens",
+)

@@ -1,0 +1,1 @@
+"""Fitted workload models, one JSON file each; read by servegym.traces.workload."""

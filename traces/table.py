@@ -1,0 +1,124 @@
+"""A text file as named columns: CSV or JSON lines, plain or gzip, with or without a BOM.
+
+Fields are found by header name, never by position. Rows are numbered as an editor shows them (the
+header is row 1). A Git-LFS pointer is called that, since it is the usual cause of a missing column.
+"""
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+GZIP_MAGIC = b"\x1f\x8b"
+
+Record = tuple[int, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and a one-pass iterator of (row number, values in the header's order)."""
+
+    file: str
+    header: tuple[str, ...]
+    records: Iterator[Record]
+
+    def read(
+        self, names: Sequence[str], max_rows: int | None
+    ) -> tuple[NDArray[np.int64], dict[str, list[Any]]]:
+        """Return the row numbers and the named columns of at most max_rows rows.
+
+        A value that a row lacks is None.
+        """
+        places = [self.place(name) for name in names]
+        rows: list[int] = []
+        columns: list[list[Any]] = [[] for _ in names]
+        for row, values in islice(self.records, max_rows):
+            rows.append(row)
+            for column, place in zip(columns, places, strict=True):
+                column.append(values[place] if place < len(values) else None)
+        return np.array(rows, dtype=np.int64), dict(zip(names, columns, strict=True))
+
+    def place(self, name: str) -> int:
+        """Return the position of a column; ValueError when the header has it twice."""
+        if self.header.count(name) > 1:
+            raise ValueError(f"{self.file}: column {name!r} appears twice in the header")
+        return self.header.index(name)
+
+
+def open_text(path: Path) -> IO[str]:
+    """Open a plain or gzip text file (told by content); a Git-LFS pointer is a ValueError."""
+    with path.open("rb") as file:
+        start = file.read(len(LFS_POINTER))
+    if start == LFS_POINTER:
+        advice = "a Git-LFS pointer, not the file itself; fetch it with `git lfs pull`"
+        raise ValueError(f"{path.name} is {advice}")
+    if start.startswith(GZIP_MAGIC):
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open("rt", encoding="utf-8-sig", newline="")
+
+
+def read_table(text: IO[str], file: str) -> Table:
+    """Return the header and rows of an open file: JSON lines if it starts with {, else CSV."""
+    first = text.readline()
+    while first and not first.strip():
+        first = text.readline()
+    if not first:
+        raise ValueError(f"{file} is empty: no header and no rows")
+    if first.lstrip().startswith("{"):
+        return json_table(first, text, file)
+    return csv_table(first, text, file)
+
+
+def csv_table(first: str, text: IO[str], file: str) -> Table:
+    """Return a CSV file's table; ValueError names a row with more fields than the header."""
+    header = tuple(name.strip() for name in next(csv.reader([first])))
+
+    def records() -> Iterator[Record]:
+        reader = csv.reader(text)
+        for values in reader:
+            row = reader.line_num + 1
+            if len(values) > len(header):
+                shown = f"{len(values)} fields; the header has {len(header)}"
+                raise ValueError(f"row {row} of {file} has {shown}")
+            if values:
+                yield row, values
+
+    return Table(file, header, records())
+
+
+def json_table(first: str, text: IO[str], file: str) -> Table:
+    """Return a JSON-lines table; its header is the fields of the first line."""
+    header = tuple(parse_object(first, 1, file))
+
+    def records() -> Iterator[Record]:
+        for row, line in enumerate(chain_first(first, text), start=1):
+            if line.strip():
+                fields = parse_object(line, row, file)
+                yield row, [fields.get(name) for name in header]
+
+    return Table(file, header, records())
+
+
+def chain_first(first: str, text: IO[str]) -> Iterator[str]:
+    """Yield the line already read, then the rest."""
+    yield first
+    yield from text
+
+
+def parse_object(line: str, row: int, file: str) -> dict[str, Any]:
+    """Return one JSON object; ValueError names the row that is none."""
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"row {row} of {file} is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"row {row} of {file} is not a JSON object")
+    return fields

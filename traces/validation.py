@@ -1,0 +1,133 @@
+"""Checks of trace columns that name the field, the value and the row at fault.
+
+Everything a trace holds passes here once, whether it comes from a file or from arrays, so the
+simulator can trust it: `prompt_tokens[17] = 0; must be >= 1 (row 19 of trace.csv)`.
+Engine time is int64 picoseconds, hence the limit of 106 days on arrivals.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+MAX_ARRIVAL_S = 106 * 86_400.0
+MAX_TOKENS = np.iinfo(np.int32).max
+MAX_CODE = np.iinfo(np.int16).max
+
+Where = Callable[[int], str]
+
+
+def nowhere(index: int) -> str:
+    """The place of a value that came from no file: nothing to add."""
+    return ""
+
+
+def rows_of(file: str, rows: Sequence[int] | NDArray[np.int64]) -> Where:
+    """Return a function that names the file row of an index, from the row number of each index."""
+    return lambda index: f" (row {rows[index]} of {file})"
+
+
+def refuse(field: str, index: int, value: object, rule: str, where: Where = nowhere) -> NoReturn:
+    """Raise the ValueError that all checks share."""
+    shown = value.item() if isinstance(value, np.generic) else value
+    if isinstance(shown, float) and shown.is_integer():
+        shown = int(shown)
+    raise ValueError(f"{field}[{index}] = {shown!r}; {rule}{where(index)}")
+
+
+def require(
+    ok: NDArray[np.bool_], field: str, values: NDArray[Any], rule: str, where: Where
+) -> None:
+    """Refuse the first value whose `ok` is false."""
+    if not ok.all():
+        index = int(np.argmin(ok))
+        refuse(field, index, values[index], rule, where)
+
+
+def to_numbers(field: str, values: ArrayLike, where: Where = nowhere) -> NDArray[Any]:
+    """Return a 1-D numeric array; ValueError names the first value that is missing or no number.
+
+    Texts are read as Python reads floats (correctly rounded).
+    """
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{field} has shape {array.shape}; must be one-dimensional")
+    if array.dtype.kind in "iuf":
+        return array
+    try:
+        numbers = array.astype(np.float64)
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None or np.isnan(numbers).any():
+        for index, value in enumerate(array.tolist()):
+            refuse_unless_number(field, index, value, where)
+    if numbers is None:
+        raise ValueError(f"{field} has values of type {array.dtype}; must be numbers")
+    return numbers
+
+
+def refuse_unless_number(field: str, index: int, value: Any, where: Where) -> None:
+    """Refuse one value that is missing or cannot be read as a number."""
+    if value is None or value == "":
+        raise ValueError(f"{field}[{index}] is missing{where(index)}")
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        refuse(field, index, value, "must be a number", where)
+
+
+def check_arrivals(values: ArrayLike, where: Where = nowhere) -> NDArray[np.float64]:
+    """Return arrival times in s as float64[n]: finite, 0 <= t <= 106 days, non-decreasing.
+
+    Raises ValueError naming the first row that is not.
+    """
+    times = check_times(values, where)
+    if times.size:
+        later = np.concatenate([[True], times[1:] >= times[:-1]])
+        rule = "must not be before the arrival above it; sort=True sorts by arrival"
+        require(later, "arrival_s", times, rule, where)
+    return times
+
+
+def check_times(values: ArrayLike, where: Where = nowhere) -> NDArray[np.float64]:
+    """Return times in s as float64[n] in any order: finite, 0 <= t <= 106 days, else ValueError."""
+    times = to_numbers("arrival_s", values, where).astype(np.float64)
+    require(np.isfinite(times), "arrival_s", times, "must be a finite number", where)
+    require(times >= 0.0, "arrival_s", times, "must be >= 0", where)
+    rule = f"must be <= {MAX_ARRIVAL_S:,.0f} s (106 days): engine time is int64 picoseconds"
+    require(times <= MAX_ARRIVAL_S, "arrival_s", times, rule, where)
+    return times
+
+
+def check_tokens(
+    field: str, values: ArrayLike, least: int = 1, where: Where = nowhere
+) -> NDArray[np.int32]:
+    """Return token counts as int32[n], whole numbers >= least; ValueError names the first other."""
+    return check_integers(field, values, least, MAX_TOKENS, where).astype(np.int32)
+
+
+def check_codes(field: str, values: ArrayLike, n_codes: int | None = None) -> NDArray[np.int16]:
+    """Return tiers or label codes as int16[n] in [0, n_codes); ValueError names the first other."""
+    most = MAX_CODE if n_codes is None else n_codes - 1
+    return check_integers(field, values, 0, most, nowhere).astype(np.int16)
+
+
+def check_integers(
+    field: str, values: ArrayLike, least: int, most: int, where: Where
+) -> NDArray[Any]:
+    """Return whole numbers in [least, most], still in their own dtype, else ValueError."""
+    numbers = to_numbers(field, values, where)
+    if numbers.dtype.kind == "f":
+        require(np.isfinite(numbers), field, numbers, "must be a finite number", where)
+        whole = numbers == np.floor(numbers)
+        require(whole, field, numbers, "must be a whole number", where)
+    require(numbers >= least, field, numbers, f"must be >= {least}", where)
+    require(numbers <= most, field, numbers, f"must be <= {most:,}", where)
+    return numbers
+
+
+def frozen(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a checked column (always a copy of the caller's) made read-only in place."""
+    column.setflags(write=False)
+    return column
