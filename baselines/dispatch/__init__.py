@@ -1,0 +1,1 @@
+"""Dispatch policies: which instance serves a request."""

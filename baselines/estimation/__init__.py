@@ -1,0 +1,1 @@
+"""Estimators: how many output tokens a request will take."""

@@ -1,0 +1,1 @@
+"""Ordering policies: which waiting request is next."""

@@ -1,0 +1,85 @@
+"""servegym: scheduling a cluster of LLM serving instances, simulated.
+
+The front door. Importing it is cheap on purpose: every name below loads its module on first use, so
+numba, pandas and torch stay out until then. The parts live in servegym.traces, servegym.simulator,
+servegym.baselines and servegym.experiments.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from servegym.baselines.saturation import saturation_rate, scale_to_load
+    from servegym.baselines.simulate import replay, simulate
+    from servegym.baselines.systems import System, find_system, system_names
+    from servegym.experiments.compare import compare
+    from servegym.simulator.config import ClusterConfig
+    from servegym.simulator.policy import Param, dispatch_policy, estimator, ordering_policy
+    from servegym.simulator.result import Result
+    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.slo import Slo
+    from servegym.traces import Trace, Workload, generate, load, workload
+
+# Where each name is defined; one line here and one above is all a new one needs.
+_HOMES = {
+    "ClusterConfig": "servegym.simulator.config",
+    "Param": "servegym.simulator.policy",
+    "Result": "servegym.simulator.result",
+    "Simulation": "servegym.simulator.simulation",
+    "Slo": "servegym.simulator.slo",
+    "System": "servegym.baselines.systems",
+    "Trace": "servegym.traces",
+    "Workload": "servegym.traces",
+    "compare": "servegym.experiments.compare",
+    "dispatch_policy": "servegym.simulator.policy",
+    "estimator": "servegym.simulator.policy",
+    "find_system": "servegym.baselines.systems",
+    "generate": "servegym.traces",
+    "load": "servegym.traces",
+    "ordering_policy": "servegym.simulator.policy",
+    "replay": "servegym.baselines.simulate",
+    "saturation_rate": "servegym.baselines.saturation",
+    "scale_to_load": "servegym.baselines.saturation",
+    "simulate": "servegym.baselines.simulate",
+    "system_names": "servegym.baselines.systems",
+    "workload": "servegym.traces",
+}
+
+__all__ = [
+    "ClusterConfig",
+    "Param",
+    "Result",
+    "Simulation",
+    "Slo",
+    "System",
+    "Trace",
+    "Workload",
+    "compare",
+    "dispatch_policy",
+    "estimator",
+    "find_system",
+    "generate",
+    "load",
+    "ordering_policy",
+    "replay",
+    "saturation_rate",
+    "scale_to_load",
+    "simulate",
+    "system_names",
+    "workload",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name's module and return it (PEP 562)."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("servegym")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'servegym' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

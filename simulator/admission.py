@@ -1,0 +1,34 @@
+"""Moving waiting requests into seats, and passing over those that do not fit."""
+
+from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.state import NO_REQUEST
+from servegym.simulator.waiting import pop_waiting, return_waiting
+
+
+@kernel
+def seat_head(state, instance, blocks, now_ps):
+    """Give the waiting head a seat and `blocks` blocks; return the request."""
+    r = pop_waiting(state, instance)
+    state.slots[instance.first_slot + instance.n_running].request = r
+    instance.n_running += 1
+    instance.free_blocks -= blocks
+    if state.requests[r].admitted_ps < 0:
+        state.requests[r].admitted_ps = now_ps
+    return r
+
+
+@kernel
+def pass_over_head(state, instance, passed_over):
+    """Set the waiting head aside, linked before `passed_over`; return it."""
+    r = pop_waiting(state, instance)
+    state.requests[r].next = passed_over
+    return r
+
+
+@cold_kernel
+def return_passed_over(state, instance, passed_over):
+    """Let all requests that were set aside wait again, in their old order."""
+    while passed_over != NO_REQUEST:
+        following = state.requests[passed_over].next
+        return_waiting(state, instance, passed_over)
+        passed_over = following

@@ -1,0 +1,145 @@
+"""Calling compiled functions by address, so that no type of the engine depends on a policy.
+
+A policy is a numba cfunc; its address, an int64, stands in the state. Addresses belong to a process: whatever outlives
+one stores names (simulation.py). With NUMBA_DISABLE_JIT=1 an "address" is an index into a list of Python functions.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import float64, int64, typeof, types, uint64
+from numba.core import cgutils
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic
+
+from servegym.simulator import state as layout
+from servegym.simulator.kernel import IS_JIT_DISABLED
+
+_PYTHON_FUNCTIONS: list[Callable[..., Any]] = []
+
+
+def _tuple_type(cls: type, *members: Any) -> types.NamedTuple:
+    return types.NamedTuple(members, cls)
+
+
+def _records(dtype: np.dtype) -> types.Array:
+    return typeof(np.zeros(1, dtype))
+
+
+FLOATS = types.Array(float64, 1, "C")
+STREAM = types.Array(uint64, 1, "C")
+STATE = _tuple_type(
+    layout.State,
+    _records(layout.SHARED),
+    _records(layout.ENGINE),
+    _records(layout.INSTANCE),
+    _records(layout.REQUEST),
+    _records(layout.SLOT),
+    types.Array(types.int32, 1, "C"),
+    _records(layout.VIEW),
+    FLOATS,
+    FLOATS,
+    STREAM,
+)
+REQUEST = _tuple_type(layout.Request, _records(layout.REQUEST), int64)
+
+CLUSTER = _tuple_type(
+    layout.Cluster,
+    _records(layout.SHARED),
+    _records(layout.ENGINE),
+    _records(layout.INSTANCE),
+    _records(layout.VIEW),
+)
+
+CATCH_UP = int64(int64, int64, int64, int64)
+DISPATCH = int64(CLUSTER, REQUEST, FLOATS, FLOATS, STREAM)
+ORDER = float64(REQUEST, int64, FLOATS)
+PREDICT = float64(REQUEST, FLOATS, FLOATS, STREAM)
+
+
+def python_address(function: Callable[..., Any]) -> int:
+    """Return the stand-in for an address when compilation is disabled."""
+    if function not in _PYTHON_FUNCTIONS:
+        _PYTHON_FUNCTIONS.append(function)
+    return _PYTHON_FUNCTIONS.index(function)
+
+
+def _caller(signature: Signature) -> Callable[..., Any]:
+    """Return a function (address, *arguments) that calls a compiled function of this signature."""
+    if IS_JIT_DISABLED:
+        return lambda address, *arguments: _PYTHON_FUNCTIONS[address](*arguments)
+
+    def generate(context, builder, _, arguments):
+        address, *rest = arguments
+        argument_types = [context.get_value_type(t) for t in signature.args]
+        function = ir.FunctionType(context.get_value_type(signature.return_type), argument_types)
+        return builder.call(builder.inttoptr(address, function.as_pointer()), rest)
+
+    return _INTRINSICS[len(signature.args)](signature, generate)
+
+
+def _with_three(signature, generate):
+    @intrinsic
+    def call(typing, address, a, b, c):
+        return signature.return_type(int64, *signature.args), generate
+
+    return call
+
+
+def _with_four(signature, generate):
+    @intrinsic
+    def call(typing, address, a, b, c, d):
+        return signature.return_type(int64, *signature.args), generate
+
+    return call
+
+
+def _with_five(signature, generate):
+    @intrinsic
+    def call(typing, address, a, b, c, d, e):
+        return signature.return_type(int64, *signature.args), generate
+
+    return call
+
+
+_INTRINSICS = {3: _with_three, 4: _with_four, 5: _with_five}
+
+call_catch_up = _caller(CATCH_UP)
+call_dispatch = _caller(DISPATCH)
+call_order = _caller(ORDER)
+call_predict = _caller(PREDICT)
+
+
+if IS_JIT_DISABLED:
+
+    def point_to(state):
+        """Return the stand-in for a pointer to the state."""
+        return python_address(lambda: state)
+
+    def state_at(pointer):
+        """Return the state that point_to was given."""
+        return _PYTHON_FUNCTIONS[pointer]()
+
+else:
+
+    @intrinsic
+    def point_to(typing, state):
+        """Put the State tuple (array descriptors, not arrays) into the caller's frame; return its address."""
+
+        def generate(context, builder, _, arguments):
+            slot = cgutils.alloca_once_value(builder, arguments[0])
+            return builder.ptrtoint(slot, context.get_value_type(int64))
+
+        return int64(state), generate
+
+    @intrinsic
+    def state_at(typing, pointer):
+        """Return the State tuple at an address made by point_to, which must still be running."""
+
+        def generate(context, builder, _, arguments):
+            pointer_type = context.get_value_type(STATE).as_pointer()
+            return builder.load(builder.inttoptr(arguments[0], pointer_type))
+
+        return STATE(int64), generate

@@ -1,0 +1,131 @@
+"""The configuration of a cluster: validated once, in Python, before any kernel sees it.
+
+Names are those of vLLM where it has one. `None` means the profile's or the engine's own value. Options that belong to
+parts not built yet (gateway queues, migration, scaling, faults, timeouts) are not accepted rather than ignored.
+"""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from servegym.simulator.policy import did_you_mean, find_policy
+from servegym.simulator.profiles import Profile, find_profile
+
+EngineName = Literal["vllm-v1", "vllm-v0", "sarathi", "static"]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+DEFAULT_WATERMARK = {"vllm-v1": 0.0, "vllm-v0": 0.01, "sarathi": 0.01, "static": 0.0}
+
+# Named settings. tight: KV binds; with the default pool KV-based policies cannot differ on Azure conversations.
+SCENARIOS: dict[str, dict[str, int]] = {
+    "default": {},
+    "tight": {"kv_blocks": 6000, "max_num_seqs": 128},
+}
+
+
+class ClusterConfig(BaseModel):
+    """A fleet of serving instances and what routers know about it. ValueError names field and value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    instances: Count = 4
+    profile: str | tuple[str, ...] = "a100_sxm/Llama-3.1-8B/tp1"  # a list mixes the fleet, in turn
+    engine: EngineName = "vllm-v1"
+    max_num_seqs: Annotated[int, Field(ge=1, le=65536)] = 256
+    max_num_batched_tokens: Count = 2048  # vllm-v0: padded
+    kv_blocks: Count | None = None
+    block_size: Annotated[int, Field(ge=1, le=65536)] = 16  # tokens
+    watermark: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] | None = None
+    reserve_full_prompt: bool = True
+    bypass_blocked: bool = False
+    batch_size: Annotated[int, Field(ge=1, le=65536)] = 32  # static
+    batch_wait_s: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.01  # static
+    order: str = "fcfs"  # fcfs | priority | an ordering policy
+    order_params: dict[str, float] = {}
+    tiers: Annotated[int, Field(ge=1, le=1000)] = 1
+    routers: Annotated[int, Field(ge=1, le=65536)] = 1
+    metrics_interval_s: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    estimator: str = "constant"
+    estimator_params: dict[str, float] = {}
+    reject_penalty_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    calibration: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    host_overhead_ms: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            raise ValueError(_one_line(error)) from None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "ClusterConfig":
+        for row in self.fleet_profiles:
+            if self.kv_blocks is None and row.kv_blocks(self.block_size) < 1:
+                raise ValueError(
+                    f"block_size = {self.block_size}; {row.name} has less KV than one block"
+                )
+        if (
+            self.engine in ("vllm-v1", "sarathi")
+            and self.max_num_batched_tokens < self.max_num_seqs
+        ):
+            raise ValueError(
+                f"max_num_batched_tokens = {self.max_num_batched_tokens}; must be >= max_num_seqs = "
+                f"{self.max_num_seqs} for {self.engine}"
+            )
+        if self.engine == "static" and self.bypass_blocked:
+            raise ValueError(
+                "bypass_blocked = True; the static engine closes its batch at a misfit"
+            )
+        if 0 < self.metrics_interval_s < 1e-9:
+            raise ValueError(
+                f"metrics_interval_s = {self.metrics_interval_s}; must be 0 or >= 1e-9"
+            )
+        if self.order not in ("fcfs", "priority"):
+            find_policy("ordering", self.order).check_params(self.order_params)
+        find_policy("estimation", self.estimator).check_params(self.estimator_params)
+        return self
+
+    @property
+    def fleet_profiles(self) -> list[Profile]:
+        """The distinct profiles; instance i has number i modulo their count."""
+        names = (self.profile,) if isinstance(self.profile, str) else self.profile
+        if not names:
+            raise ValueError("profile = []; must name at least one profile")
+        return [find_profile(name) for name in names]
+
+    @property
+    def seats(self) -> int:
+        """The most requests that run at once on one instance."""
+        return self.batch_size if self.engine == "static" else self.max_num_seqs
+
+    def kv_blocks_of(self, row: Profile) -> int:
+        """Return the KV blocks of an instance with that profile."""
+        return row.kv_blocks(self.block_size) if self.kv_blocks is None else self.kv_blocks
+
+    def watermark_blocks_of(self, row: Profile) -> int:
+        """Return the blocks that admission leaves free."""
+        share = DEFAULT_WATERMARK[self.engine] if self.watermark is None else self.watermark
+        return math.floor(share * self.kv_blocks_of(row))
+
+    def largest_need_of(self, row: Profile) -> int:
+        """Return the blocks of the largest request that an instance with that profile can ever hold."""
+        blocks, watermark = self.kv_blocks_of(row), self.watermark_blocks_of(row)
+        if self.engine == "static":
+            return blocks
+        return blocks - (watermark if self.engine == "vllm-v1" else max(1, watermark))
+
+
+def _one_line(error: ValidationError) -> str:
+    """Turn pydantic's report into one line: field = value; what is wrong."""
+    first = error.errors()[0]
+    name = ".".join(
+        str(part) for part in first["loc"] if part not in ("constrained-int", "nullable")
+    )
+    if first["type"] == "extra_forbidden":
+        return f"unknown option {name!r}{did_you_mean(name, ClusterConfig.model_fields)}"
+    message = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return message
+    return f"{name} = {first['input']!r}; {message[0].lower()}{message[1:]}"

@@ -1,0 +1,233 @@
+"""Policies: one small function each, with a decorator that fixes its signature and registers it by name.
+
+    @dispatch_policy(source=...)   f(cluster, request, params, memory, rng) -> instance or HOLD
+    @ordering_policy(source=...)   f(request, now_ps, params) -> float key, least first
+    @estimator(source=...)         f(request, params, memory, rng) -> predicted output tokens
+
+`cluster` and `request` are read through the accessors of views.py. A policy compiles on first use to a numba cfunc
+(cached beside nothing but its own sources) and is called by address. It must not keep state of its own: `memory`
+(float64[:], part of every snapshot) is for that, `rng` (uint64[1], see random_stream.py) for chance.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba.core.typing.templates import Signature
+
+from servegym.simulator import calls
+from servegym.simulator.kernel import IS_JIT_DISABLED, compile_policy
+
+SIGNATURES: dict[str, Signature] = {
+    "dispatch": calls.DISPATCH,
+    "ordering": calls.ORDER,
+    "estimation": calls.PREDICT,
+}
+
+
+@dataclass(frozen=True)
+class Param:
+    """One number a policy takes: what a user sets and a tuner searches in [low, high]."""
+
+    name: str
+    default: float | Callable[[Any], float]  # or a function of the trace
+    unit: str
+    low: float
+    high: float
+
+    def check(self, value: float, policy: str) -> float:
+        """Return the value as a float; ValueError if it is not a number in [low, high]."""
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise ValueError(f"{policy}: {self.name} = {value!r}; must be a number")
+        if not self.low <= value <= self.high:
+            raise ValueError(
+                f"{policy}: {self.name} = {value}; must be in [{self.low}, {self.high}] {self.unit}"
+            )
+        return float(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A registered policy: its function, what it is called, and what it needs."""
+
+    name: str
+    kind: str  # dispatch | ordering | estimation
+    function: Callable[..., Any]
+    source: str
+    params: tuple[Param, ...] = ()
+    memory: int | Callable[[Any], int] = 0  # floats, or a function of the config
+    is_oracle: bool = False
+    is_time_dependent: bool = False
+    _compiled: list[Any] = field(default_factory=list, repr=False)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function in this process (compiles on first use)."""
+        if IS_JIT_DISABLED:
+            return calls.python_address(self.function)
+        if not self._compiled:
+            self._compiled.append(compile_policy(self.function, SIGNATURES[self.kind]))
+        return self._compiled[0].address
+
+    def memory_size(self, config: Any) -> int:
+        """Return the floats of memory that the policy needs with this config."""
+        return int(self.memory(config) if callable(self.memory) else self.memory)
+
+    def check_params(self, given: Mapping[str, float]) -> None:
+        """ValueError for a parameter that is unknown (names the nearest known) or out of its range."""
+        known = {param.name: param for param in self.params}
+        for name, value in given.items():
+            if name not in known:
+                raise ValueError(
+                    f"{self.name}: unknown parameter {name!r}{did_you_mean(name, known)}"
+                )
+            known[name].check(value, self.name)
+
+    def param_values(self, given: Mapping[str, float], trace: Any) -> np.ndarray:
+        """Return all parameters as float64, defaults filled in for that trace."""
+        self.check_params(given)
+        values = [
+            given[p.name]
+            if p.name in given
+            else p.default(trace)
+            if callable(p.default)
+            else p.default
+            for p in self.params
+        ]
+        return np.array(values, dtype=np.float64)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the plain Python function, for tests and for reading."""
+        return self.function(*arguments)
+
+
+_REGISTRY: dict[tuple[str, str], Policy] = {}
+
+# Packages whose modules are all imported at the first look-up of a name: policies are plug-ins, the simulator knows
+# none of them, and adding one is adding a file.
+POLICY_PACKAGES = [
+    "servegym.baselines.dispatch",
+    "servegym.baselines.ordering",
+    "servegym.baselines.estimation",
+]
+
+
+@lru_cache(maxsize=1)
+def _load_policies() -> None:
+    for package_name in POLICY_PACKAGES:
+        package = importlib.import_module(package_name)
+        for module in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
+            importlib.import_module(module.name)
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    """Return "; did you mean 'x'?", or the list of what there is."""
+    near = get_close_matches(name, list(known), n=1)
+    return (
+        f"; did you mean {near[0]!r}?"
+        if near
+        else f"; there is {', '.join(sorted(known)) or 'none'}"
+    )
+
+
+def find_policy(kind: str, name: str) -> Policy:
+    """Return the registered policy; ValueError with the near match when there is none."""
+    _load_policies()
+    found = _REGISTRY.get((kind, name))
+    if found is None:
+        raise ValueError(f"unknown {kind} policy {name!r}{did_you_mean(name, policy_names(kind))}")
+    return found
+
+
+def policy_names(kind: str) -> list[str]:
+    """Return the registered names of a kind, sorted."""
+    _load_policies()
+    return sorted(name for known_kind, name in _REGISTRY if known_kind == kind)
+
+
+def _register(
+    kind: str, name: str | None, **details: Any
+) -> Callable[[Callable[..., Any]], Policy]:
+    def decorate(function: Callable[..., Any]) -> Policy:
+        policy = Policy(
+            name=name or function.__name__.replace("_", "-"),
+            kind=kind,
+            function=function,
+            **details,
+        )
+        _check_truthful(policy)
+        before = _REGISTRY.get((kind, policy.name))
+        if before is not None and before.function.__module__ != function.__module__:
+            raise ValueError(
+                f"{kind} policy {policy.name!r} exists already, in {before.function.__module__}"
+            )
+        _REGISTRY[kind, policy.name] = policy
+        return policy
+
+    return decorate
+
+
+def _check_truthful(policy: Policy) -> None:
+    """Refuse a policy that names output_tokens without saying that it is an oracle."""
+    if not policy.is_oracle and "output_tokens" in policy.function.__code__.co_names:
+        raise ValueError(
+            f"{policy.kind} policy {policy.name!r} reads output_tokens, the truth; declare oracle=True"
+        )
+
+
+def dispatch_policy(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    memory: int | Callable[[Any], int] = 0,
+    oracle: bool = False,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(cluster, request, params, memory, rng) -> instance index, or HOLD when none accepts."""
+    return _register(
+        "dispatch", name, source=source, params=params, memory=memory, is_oracle=oracle
+    )
+
+
+def ordering_policy(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    oracle: bool = False,
+    time_dependent: bool = False,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(request, now_ps, params) -> float key, least first; ties by arrival, then trace order."""
+    return _register(
+        "ordering",
+        name,
+        source=source,
+        params=params,
+        is_oracle=oracle,
+        is_time_dependent=time_dependent,
+    )
+
+
+def estimator(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    memory: int | Callable[[Any], int] = 0,
+    oracle: bool = False,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(request, params, memory, rng) -> predicted output tokens."""
+    return _register(
+        "estimation", name, source=source, params=params, memory=memory, is_oracle=oracle
+    )

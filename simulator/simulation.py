@@ -1,0 +1,127 @@
+"""A run in Python's hands: build the state, step it, look at it, copy it.
+
+    simulation = Simulation(trace, config, dispatch=policy, seed=0)
+    simulation.run(until_s=60); simulation.observe(0); simulation.run(); simulation.result()
+
+State is arrays, so snapshot/restore/copy.deepcopy/pickle give identical, independent futures. Addresses of compiled
+policies belong to a process: a pickle stores the policies' names and resolves them again.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.simulator import state as layout
+from servegym.simulator.build import build_state, set_addresses
+from servegym.simulator.config import ClusterConfig
+from servegym.simulator.errors import raise_engine_error
+from servegym.simulator.event_loop import measure, run_until
+from servegym.simulator.policy import Policy, find_policy
+from servegym.simulator.seconds import to_ps
+from servegym.traces import Trace
+
+if TYPE_CHECKING:
+    from servegym.simulator.result import Result
+
+
+class Simulation:
+    """One cluster serving one trace, paused between events.
+
+    `dispatch` is a Policy; `dispatch_params` sets its parameters by name. With `horizon_s` requests that arrive at
+    or after it are not offered and nothing happens after it.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        config: ClusterConfig,
+        dispatch: Policy,
+        *,
+        dispatch_params: Mapping[str, float] | None = None,
+        seed: int = 0,
+        horizon_s: float | None = None,
+    ) -> None:
+        self.trace = trace
+        self.config = config
+        self.dispatch = dispatch
+        self.dispatch_params = dict(dispatch_params or {})
+        self.seed = seed
+        self.horizon_s = horizon_s
+        self.horizon_ps = None if horizon_s is None else to_ps(horizon_s, "horizon_s")
+        self.order = (
+            None if config.order in ("fcfs", "priority") else find_policy("ordering", config.order)
+        )
+        self.estimator = find_policy("estimation", config.estimator)
+        self.state = build_state(self)
+
+    @property
+    def now_s(self) -> float:
+        """The instant up to which everything has happened."""
+        return float(self.state.shared[0]["now_ps"]) * 1e-12
+
+    def run(self, until_s: float | None = None) -> None:
+        """Run to the end, the horizon or until_s: iteration ends and arrivals at that instant included.
+
+        Raises NoProgressError, or ValueError naming the policy that returned a bad instance.
+        """
+        limit = layout.NEVER if self.horizon_ps is None else self.horizon_ps
+        self.run_until_ps(limit if until_s is None else min(to_ps(until_s, "until_s"), limit))
+
+    def run_until_ps(self, until_ps: int) -> None:
+        """Run to an instant given in picoseconds; ValueError if it lies in the past."""
+        present_ps = int(self.state.shared[0]["now_ps"])
+        if until_ps < present_ps:
+            raise ValueError(f"until = {until_ps} ps; must be >= {present_ps}, the present")
+        if run_until(self.state, until_ps) != layout.OK:
+            raise_engine_error(self)
+
+    def observe(self, i: int) -> dict[str, int]:
+        """Return the true counts of instance i at the present instant."""
+        if not 0 <= i < len(self.state.instances):
+            raise ValueError(f"instance = {i}; must be in 0 .. {len(self.state.instances) - 1}")
+        measure(self.state, i, self.state.shared[0]["now_ps"])
+        instance = self.state.instances[i]
+        kv_blocks = self.state.engines[instance["engine"]]["kv_blocks"]
+        return {
+            "n_waiting": int(instance["n_waiting"]),
+            "n_running": int(instance["n_running"]),
+            "used_blocks": int(kv_blocks - instance["free_blocks"]),
+            "waiting_blocks": int(instance["waiting_blocks"]),
+            "held_tokens": int(instance["held_tokens"]),
+        }
+
+    def result(self) -> "Result":
+        """Return what the requests that have arrived got up to the present, as a copy."""
+        from servegym.simulator.result import result_of
+
+        return result_of(self)
+
+    def snapshot(self) -> layout.State:
+        """Return a copy of the whole state."""
+        return layout.State(*(array.copy() for array in self.state))
+
+    def restore(self, snapshot: layout.State) -> None:
+        """Go back to a snapshot of this simulation (or of one with the same trace and config)."""
+        for name, mine, other in zip(layout.State._fields, self.state, snapshot, strict=True):
+            if mine.shape != other.shape or mine.dtype != other.dtype:
+                raise ValueError(f"snapshot: {name} has shape {other.shape}, expected {mine.shape}")
+        for mine, other in zip(self.state, snapshot, strict=True):
+            mine[...] = other
+        set_addresses(self.state, self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Simulation":
+        twin = copy.copy(self)
+        twin.state = self.snapshot()
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        attributes = dict(self.__dict__)
+        attributes["state"] = tuple(np.asarray(array) for array in self.state)
+        return attributes
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        self.__dict__.update(attributes)
+        self.state = layout.State(*attributes["state"])
+        set_addresses(self.state, self)

@@ -1,0 +1,99 @@
+"""The kernels agree with the token-by-token reference: the same picoseconds, the same preemptions.
+
+The fast set runs a few hundred cases; `pytest -m slow` runs at least 500 an engine mode and prints, for each, how many
+had a preemption, a blocked head, and jumps cut short by blocks, by an arrival and by a read.
+"""
+
+from collections import Counter
+
+import pytest
+from conservation import check_conservation, check_drained
+from random_cases import LOG_FIELDS, Case, random_case, reference_of, simulation_of
+from reference.engine import NoProgressError as ReferenceNoProgress
+
+from servegym.simulator import state as layout
+from servegym.simulator.errors import NoProgressError
+
+ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")
+STATUS = {
+    layout.WAITING: "unfinished",
+    layout.FINISHED: "finished",
+    layout.REJECTED: "rejected",
+}
+COUNTERS = {
+    "preemption": "n_preemptions",
+    "blocked head": "n_blocked_heads",
+    "cut by blocks": "n_cut_by_blocks",
+    "cut by arrival": "n_cut_by_arrival",
+    "cut by read": "n_cut_by_read",
+}
+
+
+def compare(case: Case) -> Counter:
+    """Run both on one case, reading everything at every read; return which special things happened."""
+    simulation, reference = simulation_of(case), reference_of(case)
+    if _both_stop(case, simulation, reference):
+        return Counter({"cases": 1, "no progress": 1})
+    _compare_requests(case, simulation, reference)
+    if case.horizon_ps is None:
+        check_drained(simulation)
+    happened = Counter({"cases": 1})
+    for label, field in COUNTERS.items():
+        happened[label] += bool(simulation.state.instances[field].any())
+    return happened
+
+
+def _both_stop(case, simulation, reference) -> bool:
+    """Step both through the reads to the end; True if both found that nothing moves on."""
+    for read_ps in [*case.reads_ps, None]:
+        try:
+            reference.run(read_ps)
+        except ReferenceNoProgress:
+            with pytest.raises(NoProgressError):
+                simulation.run() if read_ps is None else simulation.run_until_ps(read_ps)
+            return True
+        simulation.run() if read_ps is None else simulation.run_until_ps(read_ps)
+        check_conservation(simulation)
+        if read_ps is None:
+            continue
+        for i, engine in enumerate(reference.engines):
+            assert simulation.observe(i) == engine.observe()._asdict(), (case, read_ps, i)
+    return False
+
+
+def _compare_requests(case, simulation, reference) -> None:
+    records = simulation.state.requests
+    for request in reference.requests[: len(records)]:
+        record = records[request.index]
+        for field in LOG_FIELDS:
+            expected = getattr(request, field)
+            expected = -1 if expected is None else expected
+            if field == "finish_ps" and request.status == "rejected":
+                expected = request.arrival_ps
+            assert record[field] == expected, (case, request.index, field)
+        assert STATUS[int(record["status"])] == request.status, (case, request.index)
+    for request in reference.requests[len(records) :]:
+        assert request.status == "not_offered"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_kernels_agree_with_the_reference(engine):
+    happened = Counter()
+    for seed in range(60):
+        happened += compare(random_case(engine, seed))
+    assert happened["cases"] == 60
+    if engine != "static":
+        assert all(happened[label] for label in COUNTERS), happened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_kernels_agree_with_the_reference_on_many_cases(engine, capsys):
+    happened = Counter()
+    for seed in range(1000, 1600):
+        happened += compare(random_case(engine, seed))
+    with capsys.disabled():
+        print(f"\n{engine}: {dict(happened)}")
+    possible = COUNTERS if engine != "static" else {"blocked head": "", "cut by read": ""}
+    assert happened["cases"] >= 500
+    assert all(happened[label] >= 50 for label in possible), happened
