@@ -75,9 +75,14 @@ def build_state(simulation: "Simulation") -> layout.State:
     return state
 
 
+CACHE_LINE = 64  # bytes
+
+
 def records(n: int, dtype: np.dtype) -> np.ndarray:
-    """Return n zeroed records; interpreted kernels need attribute access to fields."""
-    array = np.zeros(n, dtype)
+    """Return n zeroed records that begin on a cache line; interpreted kernels need fields as attributes."""
+    memory = np.zeros(n * dtype.itemsize + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
+    array = memory[begin : begin + n * dtype.itemsize].view(dtype)
     return array.view(np.recarray) if IS_JIT_DISABLED else array
 
 

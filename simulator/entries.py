@@ -2,7 +2,10 @@
 
 from functools import lru_cache
 
-from servegym.simulator.calls import CATCH_UP, python_address, state_at
+from numba import int64
+
+from servegym.simulator import views
+from servegym.simulator.calls import CATCH_UP, CLUSTER, REQUEST, python_address, state_at
 from servegym.simulator.iteration import advance
 from servegym.simulator.kernel import IS_JIT_DISABLED, compile_entry
 from servegym.simulator.observation import store_observed
@@ -29,9 +32,37 @@ def catch_up(state_pointer, i, until_ps, depth):
     return 0
 
 
+# Compiled with the engine, so that a new policy compiles itself alone.
+ACCESSORS = {
+    (CLUSTER,): (views.n_instances, views.now_s),
+    (CLUSTER, int64): (
+        views.n_waiting,
+        views.n_running,
+        views.used_blocks,
+        views.free_blocks,
+        views.kv_blocks,
+        views.waiting_blocks,
+        views.held_tokens,
+    ),
+    (CLUSTER, REQUEST, int64): (views.is_accepting,),
+    (REQUEST,): (
+        views.prompt_tokens,
+        views.predicted_tokens,
+        views.output_tokens,
+        views.tier,
+        views.arrival_s,
+    ),
+}
+
+
 @lru_cache(maxsize=1)
 def _compiled():
-    return compile_entry(catch_up, CATCH_UP)
+    entry = compile_entry(catch_up, CATCH_UP)
+    if entry.cache_hits == 0:
+        for types, accessors in ACCESSORS.items():
+            for accessor in accessors:
+                accessor.compile(types)
+    return entry
 
 
 def catch_up_address() -> int:

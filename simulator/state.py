@@ -89,42 +89,43 @@ ENGINE = np.dtype(
     ]
 )
 
+# Three cache lines: what dispatch reads, what every iteration changes, what follows them; then the rest.
 INSTANCE = np.dtype(
     [
         ("event_ps", "i8"),  # the first instant at which counts may differ from what stands here
-        ("iteration_start_ps", "i8"),  # of the iteration in flight
-        ("iteration_end_ps", "i8"),
+        ("free_blocks", "i8"),
+        ("n_running", "i4"),
+        ("n_waiting", "i4"),
+        ("engine", "i4"),  # row of `engines`
+        ("is_active", "i4"),
         ("stretch_end_ps", "i8"),  # end of the last of `stretch` iterations; NEVER: none in flight
         ("wake_ps", "i8"),  # next iteration start if none is in flight; NEVER: idle
-        ("stretch", "i8"),  # iterations in flight or to follow without any decision
-        ("is_decoding", "i8"),  # 1: the decoders take part in the iteration in flight
+        ("iteration_end_ps", "i8"),
+        ("iteration_start_ps", "i8"),  # of the iteration in flight
         ("iteration", "i8"),  # decode iterations ended, the clock of `slots.finish_iteration`
         ("next_finish", "i8"),  # least finish_iteration among the decoders
         ("kv_tokens", "i8"),  # sum of computed + 1 over the decoders
-        ("free_blocks", "i8"),
-        ("n_running", "i8"),
-        ("n_decoding", "i8"),  # slots[:n_decoding] decode, the rest of the running prefill
-        ("tail_chunk", "i8"),  # tokens that the last prefilling request gets in flight
-        ("n_waiting", "i8"),
-        ("head", "i8"),  # fcfs: first of a linked list; else root of a skew heap
-        ("tail", "i8"),
-        ("waiting_blocks", "i8"),
+        ("busy_ps", "i8"),  # in iterations that ended
         ("held_tokens", "i8"),  # prompt + predicted tokens of waiting and running requests
-        ("engine", "i4"),  # row of `engines`
-        ("is_active", "i4"),
+        ("stretch", "i4"),  # iterations in flight or to follow without any decision
+        ("n_decoding", "i4"),  # slots[:n_decoding] decode, the rest of the running prefill
+        ("tail_chunk", "i4"),  # tokens that the last prefilling request gets in flight
+        ("is_decoding", "i4"),  # 1: the decoders take part in the iteration in flight
+        ("head", "i4"),  # fcfs: first of a linked list; else root of a skew heap
+        ("tail", "i4"),
+        ("waiting_blocks", "i8"),
+        ("n_iterations", "i8"),
+        ("largest_kv_tokens", "i8"),
+        ("largest_prefill_tokens", "i4"),  # seen in one iteration, for the profile's fitted range
+        ("preemptions_since", "i4"),  # since a token was streamed
         ("first_slot", "i8"),  # this instance's part of `slots`
         ("last_taken_ps", "i8"),  # static: when the forming batch took its last request
-        ("is_batch_closed", "i8"),  # static
-        ("preemptions_since", "i8"),  # since a token was streamed
-        ("busy_ps", "i8"),  # in iterations that ended
-        ("n_iterations", "i8"),
+        ("is_batch_closed", "i4"),  # static
         ("n_preemptions", "i8"),
         ("n_blocked_heads", "i8"),  # iteration starts that left a waiting head for want of blocks
-        ("n_cut_by_blocks", "i8"),  # stretches cut short: by KV, by an arrival, by a read
-        ("n_cut_by_arrival", "i8"),
-        ("n_cut_by_read", "i8"),
-        ("largest_prefill_tokens", "i8"),  # seen in one iteration, for the profile's fitted range
-        ("largest_kv_tokens", "i8"),
+        ("n_cut_by_blocks", "i4"),  # stretches cut short: by KV, by an arrival, by a read
+        ("n_cut_by_arrival", "i4"),
+        ("n_cut_by_read", "i4"),
         ("seen_ps", "i8"),  # the refresh that the five values below belong to
         ("seen_waiting", "i8"),
         ("seen_running", "i8"),
@@ -138,20 +139,20 @@ REQUEST = np.dtype(
     [
         ("arrival_ps", "i8"),
         ("admitted_ps", "i8"),  # start of its first iteration; -1: none yet
-        ("first_token_ps", "i8"),
-        ("finish_ps", "i8"),  # finished or rejected
         ("key", "f8"),  # of an ordering policy
-        ("prompt_tokens", "i4"),
-        ("output_tokens", "i4"),
-        ("predicted_tokens", "i4"),
-        ("generated", "i4"),  # streamed tokens; of a decoder derived from its slot
-        ("computed", "i4"),  # known tokens in KV; of a decoder derived from its slot
         ("next", "i4"),  # fcfs: next in the queue; else left child in the heap
         ("right", "i4"),  # right child in the heap
         ("instance", "i4"),
         ("preemptions", "i4"),
         ("recomputed_tokens", "i4"),
         ("need_blocks", "i4"),  # ceil((prompt + output - 1) / block_size), the most it ever holds
+        ("first_token_ps", "i8"),
+        ("finish_ps", "i8"),  # finished or rejected
+        ("prompt_tokens", "i4"),
+        ("output_tokens", "i4"),
+        ("predicted_tokens", "i4"),
+        ("generated", "i4"),  # streamed tokens; of a decoder derived from its slot
+        ("computed", "i4"),  # known tokens in KV; of a decoder derived from its slot
         ("tier", "i2"),
         ("migrations", "u1"),
         ("status", "u1"),

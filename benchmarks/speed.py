@@ -1,0 +1,147 @@
+"""How fast the simulator is: requests per CPU-second, cost against fleet and trace size, memory.
+
+Work: Azure conversation lengths, Poisson at 2.5 requests a second and instance, A100 x Llama-2-7B, sarathi with chunk
+512 and 7,424 blocks. Timed: simulate(prebuilt trace, config) and summary(), process time, in one compiled process;
+the median of `REPEATS`. Figures that are compared are measured in turns, so that a noisy moment hits both.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from statistics import median
+from typing import Any
+
+from servegym.baselines.simulate import simulate
+from servegym.benchmarks.rows import Row
+from servegym.benchmarks.targets import NS, judged
+from servegym.simulator.config import ClusterConfig
+from servegym.traces import Trace, generate
+
+CLUSTER: dict[str, Any] = {
+    "profile": "a100_sxm/Llama-2-7B/tp1",
+    "engine": "sarathi",
+    "max_num_batched_tokens": 512,
+    "max_num_seqs": 128,
+    "kv_blocks": 7424,
+}
+RATE_PER_INSTANCE = 2.5
+N_REQUESTS, REPEATS = 100_000, 50
+SMALL, LARGE = 10_000, 10_000_000
+
+
+class Work:
+    """One timed piece of work; `seconds` collects a process time a call."""
+
+    def __init__(self, system: str, instances: int, n: int = N_REQUESTS, **options: Any) -> None:
+        self.system = system
+        self.trace = _trace(instances, n, options.get("tiers", 1))
+        self.config = ClusterConfig(instances=instances, **CLUSTER, **options)
+        self.seconds: list[float] = []
+        self._run()
+
+    def _run(self) -> None:
+        simulate(self.trace, self.config, self.system).summary()
+
+    def time(self) -> None:
+        """Run once more, timed."""
+        begin = time.process_time()
+        self._run()
+        self.seconds.append(time.process_time() - begin)
+
+    @property
+    def per_s(self) -> float:
+        """Requests per CPU-second, at the median time."""
+        return len(self.trace) / median(self.seconds)
+
+    @property
+    def ns(self) -> float:
+        """CPU-nanoseconds per request, at the median time."""
+        return 1e9 / self.per_s
+
+
+def _trace(instances: int, n: int, tiers: int) -> Trace:
+    trace = generate("azure-conv", n=n, rate_per_s=RATE_PER_INSTANCE * instances, seed=0)
+    _ = trace.workload_hash  # part of the prebuilt trace
+    return trace.assign_tiers([1 / tiers] * tiers, seed=0) if tiers > 1 else trace
+
+
+def time_in_turns(works: list[Work], repeats: int = REPEATS) -> None:
+    """Time all works, one after the other, that many times."""
+    for _ in range(repeats):
+        for work in works:
+            work.time()
+
+
+def run() -> list[Row]:
+    """Return all rows of speed, size and memory."""
+    return [*fleet_rows(), *length_rows(), *memory_rows()]
+
+
+def fleet_rows() -> list[Row]:
+    """Return requests per CPU-second by system and fleet."""
+    round_robin = Work("round-robin", 8)
+    true = Work("least-requests", 8)
+    observed = Work("least-requests", 8, tiers=4, metrics_interval_s=0.1, routers=4)
+    shortest = Work("least-requests", 16)
+    small, large = Work("power-of-two", 16), Work("power-of-two", 4096)
+    time_in_turns([round_robin, true, observed, shortest, small, large])
+    return [
+        judged("round-robin, 8 instances", round_robin.per_s),
+        judged("least-requests, observed / true", observed.per_s / true.per_s),
+        judged("least-requests, 16 instances", shortest.per_s),
+        judged("power-of-two, 16 instances", small.per_s),
+        judged("power-of-two, 4,096 instances", large.per_s),
+        judged("power-of-two, cost at 4,096 / at 16", large.ns / small.ns),
+    ]
+
+
+def length_rows() -> list[Row]:
+    """Return the cost of a request in a short and in a very long trace."""
+    small, large = Work("round-robin", 8, SMALL), Work("round-robin", 8, LARGE)
+    for _ in range(3):
+        time_in_turns([small], REPEATS)
+        large.time()
+    return [
+        Row("round-robin, 10 thousand requests", small.ns, NS),
+        Row("round-robin, 10 million requests", large.ns, NS),
+        judged("cost at 10 million / at 10 thousand", large.ns / small.ns),
+    ]
+
+
+def memory_rows() -> list[Row]:
+    """Return the growth of peak memory a request, in a process of its own."""
+    code = "from servegym.benchmarks.speed import print_memory; print_memory()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    growth = json.loads(done.stdout)
+    return [
+        judged("memory, simulate and summary", growth["summary"]),
+        judged("memory, with the request table", growth["requests"]),
+    ]
+
+
+def print_memory() -> None:
+    """Print, as JSON, the bytes a request by which peak memory grows after the trace is built."""
+    work = Work("round-robin", 8, SMALL)
+    work.trace = _trace(8, LARGE, 1)
+    base = _reset_peak()
+    result = simulate(work.trace, work.config, work.system)
+    result.summary()
+    with_summary = _peak_bytes()
+    _ = result.requests
+    growth = {"summary": with_summary - base, "requests": _peak_bytes() - base}
+    print(json.dumps({name: size / LARGE for name, size in growth.items()}))
+
+
+def _reset_peak() -> int:
+    """Set the kernel's high-water mark to the present size (building the trace was larger); return it, bytes."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    """Return the peak resident size of this process, bytes (Linux: VmHWM of /proc/self/status)."""
+    with open("/proc/self/status") as file:
+        line = next(line for line in file if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
