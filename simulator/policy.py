@@ -66,6 +66,10 @@ class Policy:
     is_time_dependent: bool = False
     _compiled: list[Any] = field(default_factory=list, repr=False)
 
+    def __reduce__(self) -> tuple[Callable[..., "Policy"], tuple[str, str]]:
+        """Pickle by name: compiled code and addresses belong to a process."""
+        return find_policy, (self.kind, self.name)
+
     @property
     def summary(self) -> str:
         """The first line of the docstring."""

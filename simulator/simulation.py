@@ -66,7 +66,7 @@ class Simulation:
 
         Raises NoProgressError, or ValueError naming the policy that returned a bad instance.
         """
-        limit = layout.NEVER if self.horizon_ps is None else self.horizon_ps
+        limit = int(layout.NEVER) if self.horizon_ps is None else self.horizon_ps
         self.run_until_ps(limit if until_s is None else min(to_ps(until_s, "until_s"), limit))
 
     def run_until_ps(self, until_ps: int) -> None:

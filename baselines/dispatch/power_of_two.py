@@ -18,18 +18,19 @@ CHOICES = (Param("d", 2, "instances", 1, MOST_SAMPLES),)
 def sample_instance(cluster, request, memory, rng, n_sampled):
     """Return a random accepting instance not among memory[:n_sampled], or HOLD (mutates memory, rng).
 
-    Tries a random start and walks on from there, so a fleet that mostly does not accept costs one walk.
+    Tries n times at random, then walks on from the last try, so that whoever accepts is found.
     """
     n = n_instances(cluster)
     i = random_below(rng, n)
-    for _ in range(n):
+    for attempt in range(2 * n):
         is_fresh = is_accepting(cluster, request, i)
         for k in range(n_sampled):
             is_fresh = is_fresh and memory[k] != i
         if is_fresh:
             memory[n_sampled] = i
             return i
-        i = random_below(rng, n) if n_sampled * 2 < n else (i + 1) % n
+        is_random = attempt < n and n_sampled * 2 < n
+        i = random_below(rng, n) if is_random else (i + 1) % n
     return HOLD
 
 

@@ -1,0 +1,82 @@
+"""simulate: one trace, one cluster, one system, one seed; a Result.
+
+    simulate(trace, instances=8, system="power-of-two", load=0.95).summary()
+
+Options are fields of ClusterConfig and override those of a config that is given. replay runs a
+saved result again: identical, request by request.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from servegym.baselines.saturation import scale_to_load, scale_to_rate
+from servegym.baselines.systems import System, find_system
+from servegym.simulator.config import ClusterConfig
+from servegym.simulator.policy import Policy
+from servegym.simulator.result import Result, SavedResult, result_of
+from servegym.simulator.simulation import Simulation
+from servegym.traces import Trace
+
+
+def simulate(
+    trace: Trace,
+    config: ClusterConfig | None = None,
+    system: str | Policy | System = "least-requests",
+    *,
+    seed: int = 0,
+    horizon_s: float | None = None,
+    load: float | None = None,
+    rate_per_s: float | None = None,
+    **options: Any,
+) -> Result:
+    """Run a trace to its end, or to horizon_s, and return what it gave.
+
+    load: scale arrivals to that multiple of the fleet's saturation rate; rate_per_s: to that mean
+    rate; neither: times as recorded. ValueError for a bad option, NoProgressError from the engine.
+    """
+    config = with_options(config, options)
+    chosen = find_system(system)
+    if load is not None and rate_per_s is not None:
+        raise ValueError(f"load = {load}, rate_per_s = {rate_per_s}; must give one of them")
+    if load is not None:
+        trace = scale_to_load(trace, config, load)
+    elif rate_per_s is not None:
+        trace = scale_to_rate(trace, rate_per_s)
+    simulation = Simulation(
+        trace,
+        config,
+        chosen.policy,
+        dispatch_params=chosen.params,
+        seed=seed,
+        horizon_s=horizon_s,
+    )
+    simulation.run()
+    return result_of(simulation, system=chosen.name, offered_load=load, copy=False)
+
+
+def with_options(config: ClusterConfig | None, options: dict[str, Any]) -> ClusterConfig:
+    """Return the config with some fields replaced, validated anew."""
+    if config is None:
+        return ClusterConfig(**options)
+    return ClusterConfig(**(config.model_dump() | options)) if options else config
+
+
+def replay(folder: str | Path) -> Result:
+    """Run a saved result again, from its trace and manifest.
+
+    ValueError if its policy is not registered in this process, or the trace is not the manifest's.
+    """
+    saved = SavedResult.read(Path(folder))
+    manifest = saved.manifest
+    simulation = Simulation(
+        saved.trace,
+        saved.config,
+        find_system(manifest["dispatch"]).policy,
+        dispatch_params=manifest["params"],
+        seed=manifest["seed"],
+        horizon_s=manifest["horizon_s"],
+    )
+    simulation.run()
+    return result_of(
+        simulation, system=manifest["system"], offered_load=manifest["load"], copy=False
+    )
