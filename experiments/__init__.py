@@ -1,0 +1,1 @@
+"""Experiments: grids of runs, paired statistics, reports."""

@@ -1,0 +1,124 @@
+"""compare(): several systems on the same traces, over seeds, with paired differences and verdicts.
+
+from servegym.experiments.compare import compare
+
+comparison = compare(["round-robin", "least-requests"], workload="azure-conv", load=0.95)
+print(comparison); comparison.save("out")
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from servegym.baselines.saturation import saturation_rate
+from servegym.baselines.simulate import with_options
+from servegym.baselines.systems import System, find_system
+from servegym.experiments.blocks import check_seeds
+from servegym.experiments.comparison import Comparison
+from servegym.experiments.grid import play_grid
+from servegym.experiments.notes import notes_of
+from servegym.experiments.progress import announce_compilation, bar
+from servegym.experiments.rerun import command_line
+from servegym.experiments.sources import (
+    at_rate,
+    check_load_and_rate,
+    find_source,
+    mean_rate,
+    source_options,
+    traces_by_seed,
+)
+from servegym.simulator.config import ClusterConfig
+from servegym.simulator.policy import Policy
+from servegym.traces import Trace, Workload
+from servegym.traces.names import near_match
+
+
+def compare(
+    systems: Sequence[str | Policy | System],
+    trace: Trace | str | Path | None = None,
+    workload: str | Workload = "azure-conv",
+    config: ClusterConfig | None = None,
+    load: float | None = None,
+    rate_per_s: float | None = None,
+    seeds: int = 10,
+    n_requests: int = 10_000,
+    whole: bool = False,
+    horizon_s: float | None = None,
+    reference: str | None = None,
+    progress: bool = True,
+    seed: int = 0,
+    command: str | None = None,
+    **options: Any,
+) -> Comparison:
+    """Play every system on every seed's trace and return the Comparison.
+
+    trace: a trace or its file, cut into one block a seed (blocks.py); whole plays all of it once.
+    Without one, workload is drawn from, n_requests a seed. load: mean rate as a fraction of what
+    the cluster sustains; rate_per_s: in requests/s; neither: as recorded. reference: the system
+    that differences are taken to, the first by default. seed: the first of the seeds. command: for
+    the manifest, if it is known better than from here. options: fields of ClusterConfig.
+    Raises ValueError for a bad value, CellError naming system and seed of a run that failed.
+    """
+    check_seeds(seeds, seed)
+    found = find_systems(systems)
+    reference = checked_reference(reference, list(found))
+    cluster = with_options(config, options)
+    source = find_source(trace, workload)
+    check_load_and_rate(source, load, rate_per_s)
+    recorded = traces_by_seed(source, seeds, n_requests, whole, seed)
+    if progress:
+        announce_compilation()
+    saturation_per_s = saturation_rate(source, cluster)
+    traces = at_rate(recorded, source, load, rate_per_s, saturation_per_s)
+    follow = bar(len(found) * len(traces)) if progress else iter
+    cells = play_grid(found, traces, cluster, horizon_s, follow)
+    rate_played = mean_rate(traces)
+    load_played = None if rate_played is None else rate_played / saturation_per_s
+    asked = {
+        "systems": list(found),
+        "reference": reference,
+        **source_options(source, trace, n_requests),
+        "load": load,
+        "rate": rate_per_s,
+        "horizon_s": horizon_s,
+        "seeds": None if whole else seeds,
+        "seed": seed,
+        "whole": whole,
+    }
+    return Comparison(
+        runs=pd.DataFrame([cell.row for cell in cells]),
+        reference=reference,
+        workload=source.name or "unnamed trace",
+        config=cluster,
+        load=load_played,
+        rate_per_s=rate_played,
+        saturation_per_s=saturation_per_s,
+        horizon_s=horizon_s,
+        notes=tuple(notes_of(cells, load_played, cluster)),
+        command=command or command_line(asked, cluster),
+    )
+
+
+def find_systems(systems: Sequence[str | Policy | System]) -> dict[str, System]:
+    """Return the systems by name; ValueError for none, an unknown one or one named twice."""
+    if isinstance(systems, str):
+        raise ValueError(f"systems = {systems!r}; must be a list of names")
+    found: dict[str, System] = {}
+    for system in map(find_system, systems):
+        if system.name in found:
+            raise ValueError(f"system {system.name!r} is named twice")
+        found[system.name] = system
+    if not found:
+        raise ValueError("systems = []; name at least one")
+    return found
+
+
+def checked_reference(reference: str | None, names: Sequence[str]) -> str:
+    """Return the reference system, by default the first; ValueError if it is none of them."""
+    if reference is not None and reference not in names:
+        raise ValueError(
+            f"reference {reference!r} is none of the systems; {near_match(reference, names)}"
+        )
+    return reference or names[0]

@@ -1,0 +1,81 @@
+"""What is played and how fast: a trace file or a fitted workload, at a load, a rate or as recorded.
+
+Load 1.0 is what the cluster sustains with the lengths of the whole source (saturation); every seed's
+own mean rate is then exactly `load` times that, so blocks differ in lengths and bursts, not in rate.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.saturation import scale_to_rate
+from servegym.experiments.blocks import blocks_of_file, draws_of_workload
+from servegym.traces import Trace, Workload
+from servegym.traces import load as load_trace
+from servegym.traces import workload as find_workload
+
+Source = Trace | Workload
+
+
+def find_source(trace: Trace | str | Path | None, workload: str | Workload) -> Source:
+    """Return what is played: the trace, read if it is a path, else the fitted workload."""
+    if trace is None:
+        return find_workload(workload) if isinstance(workload, str) else workload
+    return trace if isinstance(trace, Trace) else load_trace(trace)
+
+
+def traces_by_seed(
+    source: Source, seeds: int, n_requests: int, whole: bool, seed: int
+) -> dict[int, Trace]:
+    """Return what each seed plays, times as recorded or drawn; ValueError as in blocks.py."""
+    if isinstance(source, Trace):
+        return {seed: source} if whole else blocks_of_file(source, seeds, seed)
+    if whole:
+        raise ValueError("whole plays a trace file once; a fitted workload has no end")
+    return draws_of_workload(source, n_requests, seeds, seed)
+
+
+def check_load_and_rate(source: Source, load: float | None, rate_per_s: float | None) -> None:
+    """ValueError unless at most one is given, it is > 0, and the source has a rate without either."""
+    if load is not None and rate_per_s is not None:
+        raise ValueError("load and rate exclude each other; give one of --load and --rate")
+    for name, value in (("load", load), ("rate", rate_per_s)):
+        if value is not None and not (np.isfinite(value) and value > 0.0):
+            raise ValueError(f"{name} = {value}; must be finite and > 0")
+    if isinstance(source, Workload) and source.recorded_rate_per_s is load is rate_per_s is None:
+        raise ValueError(f"{source.name} was recorded without times; give --load or --rate")
+
+
+def at_rate(
+    traces: Mapping[int, Trace],
+    source: Source,
+    load: float | None,
+    rate_per_s: float | None,
+    saturation_per_s: float,
+) -> dict[int, Trace]:
+    """Return the traces with inter-arrivals scaled to the load or rate asked for.
+
+    Neither: a trace as it is, a workload at its recorded rate. ValueError for a trace without a rate.
+    """
+    rate = rate_per_s if load is None else load * saturation_per_s
+    if rate is None and isinstance(source, Workload):
+        rate = source.recorded_rate_per_s
+    if rate is None:
+        return dict(traces)
+    return {seed: scale_to_rate(trace, rate) for seed, trace in traces.items()}
+
+
+def mean_rate(traces: Mapping[int, Trace]) -> float | None:
+    """Return the mean over seeds of the mean arrival rate, requests/s; None if one has no rate."""
+    rates = [trace.mean_rate_per_s for trace in traces.values()]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) / len(known) if known and len(known) == len(rates) else None
+
+
+def source_options(source: Source, trace: object, n_requests: int) -> dict[str, Any]:
+    """Return what was played as options of the command line."""
+    if isinstance(source, Workload):
+        return {"workload": source.name, "requests": n_requests}
+    return {"trace": str(trace) if isinstance(trace, str | Path) else source.source or source.name}

@@ -1,0 +1,92 @@
+"""`servegym list`: the names that other commands take."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from servegym.commands.arguments import parse
+
+DESCRIPTION = """Print names, one a line, with what each is.
+
+examples:
+  servegym list systems
+  servegym list profiles"""
+Line = tuple[str, str]
+
+
+@dataclass(kw_only=True)
+class Options:
+    """What to list."""
+
+    what: Annotated[
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="{systems,policies,profiles,workloads}"),
+    ]
+    """Which names."""
+
+
+def systems() -> list[Line]:
+    """Return the named systems."""
+    from servegym.baselines.systems import find_system, system_names
+
+    return [(name, find_system(name).summary) for name in system_names()]
+
+
+def policies() -> list[Line]:
+    """Return every registered policy with its kind and its source."""
+    from servegym.simulator.policy import SIGNATURES, find_policy, policy_names
+
+    found = [find_policy(kind, name) for kind in SIGNATURES for name in policy_names(kind)]
+    return [(p.name, f"{p.kind}: {p.summary} [{p.source}]") for p in found]
+
+
+def profiles() -> list[Line]:
+    """Return the iteration-time profiles with their default KV blocks, fit error and source."""
+    from servegym.simulator.profiles import profiles as table
+
+    def describe(fit_mape_pct: float | None) -> str:
+        return "not measured" if fit_mape_pct is None else f"fit error {fit_mape_pct:g} %"
+
+    return [
+        (name, f"{row.kv_blocks_default:,} KV blocks, {describe(row.fit_mape_pct)}; {row.source}")
+        for name, row in sorted(table().items())
+    ]
+
+
+def workloads() -> list[Line]:
+    """Return the fitted workloads with their mean lengths and source."""
+    from servegym.traces import workload, workload_names
+
+    models = [workload(name) for name in workload_names()]
+    return [
+        (
+            m.name,
+            f"mean prompt {m.prompt.mean:,.0f}, output {m.output.mean:,.0f} tokens; {m.source}",
+        )
+        for m in models
+    ]
+
+
+LISTS: dict[str, Callable[[], list[Line]]] = {
+    "systems": systems,
+    "policies": policies,
+    "profiles": profiles,
+    "workloads": workloads,
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print one list."""
+    options = parse(Options, arguments, "list", DESCRIPTION)
+    if options.what not in LISTS:
+        from servegym.traces.names import near_match
+
+        raise ValueError(f"nothing called {options.what!r}; {near_match(options.what, LISTS)}")
+    lines = LISTS[options.what]()
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, text in lines:
+        print(f"{name:<{width}}  {text}".rstrip())
+    return 0

@@ -1,0 +1,274 @@
+"""compare(): common random numbers, paired differences, verdicts, notes and what is saved."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from servegym.__main__ import main
+from servegym.baselines.saturation import saturation_rate
+from servegym.baselines.systems import find_system
+from servegym.experiments import grid
+from servegym.experiments.compare import compare
+from servegym.experiments.comparison import Comparison
+from servegym.experiments.grid import CellError, ConservationError, check_conservation
+from servegym.experiments.statistics import Interval
+from servegym.simulator.config import ClusterConfig
+from servegym.simulator.policy import Policy
+from servegym.traces import Trace, workload
+
+SYSTEMS = ["round-robin", "random", "least-requests"]
+
+
+def small(systems: Sequence[str | Policy] = SYSTEMS, **options) -> Comparison:
+    """Compare on 400 requests a seed and four seeds of the fitted conversations."""
+    options = {"seeds": 4, "n_requests": 400, "load": 0.9, "progress": False, **options}
+    return compare(systems, **options)
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    return small()
+
+
+def row_of(comparison: Comparison, metric: str, system: str) -> Any:
+    """Return one row of the table."""
+    return comparison.table().set_index(["metric", "system"]).loc[(metric, system)]
+
+
+def column(comparison: Comparison, name: str, system: str | None = None) -> np.ndarray:
+    """Return a column of the runs, of one system or of all."""
+    runs: Any = comparison.runs
+    return (runs if system is None else runs[runs["system"] == system])[name].to_numpy()
+
+
+def test_case_22_changing_only_the_system_keeps_the_workload_hash(comparison: Comparison):
+    """Arrivals and lengths come from streams of their own, so that systems can be paired."""
+    played = set(zip(column(comparison, "seed"), column(comparison, "workload_hash"), strict=True))
+    assert len(comparison.runs) == 12 and len(played) == 4
+    assert len({digest for _, digest in played}) == 4
+    alone = small(["least-requests"])
+    assert alone.workload_hashes == comparison.workload_hashes
+
+
+def test_a_systems_runs_do_not_depend_on_its_company(comparison: Comparison):
+    alone = small(["random"])
+    for name in comparison.runs.columns:
+        beside = pd.Series(column(comparison, name, "random"))
+        pd.testing.assert_series_equal(pd.Series(column(alone, name)), beside, check_exact=True)
+
+
+def test_table_is_means_and_paired_t_intervals_of_the_runs(comparison: Comparison):
+    values = comparison.runs.pivot(index="seed", columns="system", values="e2e_mean_s")
+    difference = values["random"] - values["round-robin"]
+    row = row_of(comparison, "E2E mean", "random")
+    assert row["mean"] == pytest.approx(values["random"].mean())
+    low, high = stats.t.interval(0.95, 3, difference.mean(), stats.sem(difference))
+    assert (row["difference_low"], row["difference_high"]) == pytest.approx((low, high))
+    assert row["difference_percent"] == pytest.approx(
+        100 * difference.mean() / values["round-robin"].mean()
+    )
+
+
+def test_every_metric_has_a_row_for_every_system(comparison: Comparison):
+    table = comparison.table()
+    assert len(table) == 8 * len(SYSTEMS)
+    assert set(table[table["system"] == "round-robin"]["verdict"]) == {"reference"}
+    assert list(dict.fromkeys(table["metric"])) == [
+        "E2E mean",
+        "E2E P99",
+        "TTFT mean",
+        "TTFT P99",
+        "TPOT mean",
+        "SLO attainment",
+        "goodput",
+        "preemptions",
+    ]
+
+
+def test_one_system_under_two_names_shows_no_difference_at_all():
+    lines = small(["power-of-two", "power-of-two:d=2"]).lines[1::2]
+    assert {line.system for line in lines} == {"power-of-two:d=2"}
+    assert {line.difference for line in lines} == {Interval(0.0, 0.0, 0.0, 4)}
+    assert {line.verdict for line in lines} == {"no difference"}
+
+
+def test_random_dispatch_is_found_worse_than_least_requests_near_the_knee():
+    comparison = small(["least-requests", "random"], seeds=10, n_requests=1_000, load=0.95)
+    for metric in ("E2E mean", "TTFT mean", "TTFT P99"):
+        assert row_of(comparison, metric, "random")["verdict"] == "worse"
+
+
+def test_the_reference_is_the_first_system_or_the_one_named(comparison: Comparison):
+    other = small(reference="random")
+    assert (comparison.reference, other.reference) == ("round-robin", "random")
+    forth = row_of(comparison, "E2E mean", "random")["difference"]
+    back = row_of(other, "E2E mean", "round-robin")["difference"]
+    assert forth == pytest.approx(-back)
+
+
+def test_load_sets_every_draws_own_rate_to_that_share_of_saturation(comparison: Comparison):
+    saturation_per_s = saturation_rate(workload("azure-conv"), ClusterConfig())
+    assert comparison.saturation_per_s == saturation_per_s
+    assert column(comparison, "rate_per_s") == pytest.approx(0.9 * saturation_per_s)
+    assert comparison.load == pytest.approx(0.9)
+
+
+def test_load_sets_every_blocks_own_rate_to_that_share_of_the_files_saturation():
+    random = np.random.default_rng(0)
+    gaps = np.repeat([0.1, 2.0], 1_000) * random.exponential(size=2_000)  # a fast and a slow half
+    trace = Trace(np.cumsum(gaps), random.integers(1, 500, 2_000), random.integers(1, 99, 2_000))
+    comparison = compare(["random"], trace, load=0.5, seeds=2, instances=2, progress=False)
+    target = 0.5 * saturation_rate(trace, ClusterConfig(instances=2))
+    assert column(comparison, "rate_per_s") == pytest.approx([target, target])
+    recorded = compare(["random"], trace, seeds=2, instances=2, progress=False)
+    slow, fast = sorted(column(recorded, "rate_per_s"))
+    assert fast > 10 * slow
+
+
+def test_a_policy_object_is_a_system_too(comparison: Comparison):
+    own = small([find_system("random").policy])
+    expected = column(comparison, "total_latency_s", "random")
+    assert (column(own, "total_latency_s") == expected).all()
+
+
+def test_whole_plays_the_file_once_without_interval_or_verdict():
+    trace = Trace(np.arange(300) * 0.05, np.full(300, 200), np.full(300, 50), name="even")
+    comparison = compare(["round-robin", "random"], trace, whole=True, progress=False)
+    row = row_of(comparison, "E2E mean", "random")
+    assert column(comparison, "offered").tolist() == [300, 300]
+    assert pd.isna(row["low"]) and pd.isna(row["difference_low"]) and pd.isna(row["verdict"])
+    assert any(note.startswith("one run a system") for note in comparison.notes)
+    assert "[95 %" not in str(comparison)
+
+
+def test_a_horizon_cuts_every_run_and_keeps_the_books_balanced():
+    comparison = small(["round-robin"], horizon_s=5.0)
+    assert (column(comparison, "unfinished") > 0).all()
+    assert any(
+        "unfinished at the end" in note and "4 of 4 runs" in note for note in comparison.notes
+    )
+
+
+def test_case_06_a_comparison_in_which_nothing_finishes_is_valid_and_undefined(tmp_path):
+    """A horizon before the first token leaves counts, no latencies, no verdicts and no crash."""
+    comparison = small(["round-robin", "random"], horizon_s=1e-3)
+    row = row_of(comparison, "E2E mean", "random")
+    assert row["n"] == 0 and pd.isna(row["mean"]) and pd.isna(row["verdict"])
+    assert column(comparison, "finished").sum() == 0
+    comparison.save(tmp_path)
+    assert json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["table"][0]["mean"] is None
+    assert "E2E mean [s]" in str(comparison)
+
+
+def test_notes_say_when_load_is_low_kv_never_binds_and_seeds_are_few(comparison: Comparison):
+    low = "\n".join(small(["random"], load=0.3).notes)
+    assert "load 0.30 is too low to separate policies" in low and "KV never binds" in low
+    assert "4 seeds are few" in low and "estimator 'constant'" in low
+    assert not any("too low" in note for note in comparison.notes)
+
+
+def test_no_kv_note_once_requests_are_preempted():
+    options = {"load": 1.0, "kv_blocks": 1_500, "max_num_seqs": 128, "instances": 1}
+    comparison = small(["round-robin"], **options)
+    assert column(comparison, "preemptions").sum() > 0
+    assert not any("KV never binds" in note for note in comparison.notes)
+
+
+def test_a_failing_cell_names_its_system_and_seed(monkeypatch: pytest.MonkeyPatch):
+    def broken(trace, config, system, *, seed, horizon_s):
+        if (system.name, seed) == ("random", 2):
+            raise RuntimeError("instance 3 sulks")
+        return simulate(trace, config, system, seed=seed, horizon_s=horizon_s)
+
+    simulate = grid.simulate
+    monkeypatch.setattr(grid, "simulate", broken)
+    with pytest.raises(CellError, match="system 'random', seed 2: RuntimeError: instance 3 sulks"):
+        small()
+
+
+def test_a_lost_request_is_an_error():
+    balanced = {"finished": 7, "rejected": 1, "failed": 0, "cancelled": 0, "unfinished": 2}
+    check_conservation({**balanced, "offered": 10}, 10)
+    with pytest.raises(ConservationError, match="11 were offered, but 7 finished, 1 rejected"):
+        check_conservation({**balanced, "offered": 11}, 11)
+    with pytest.raises(ConservationError, match="11 requests arrived, 10 were offered"):
+        check_conservation({**balanced, "offered": 10}, 11)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"systems": []}, "name at least one"),
+        ({"systems": "random"}, "must be a list of names"),
+        ({"systems": ["random", "random"]}, "'random' is named twice"),
+        ({"systems": ["randm"]}, "did you mean 'random'"),
+        ({"reference": "least-kv"}, "reference 'least-kv' is none of the systems"),
+        ({"load": 0.0}, "load = 0.0; must be finite and > 0"),
+        ({"load": 0.5, "rate_per_s": 1.0}, "exclude each other"),
+        ({"load": None, "workload": "sharegpt"}, "recorded without times"),
+        ({"whole": True}, "whole plays a trace file"),
+        ({"instance": 8}, "did you mean 'instances'"),
+        ({"seeds": 0}, "seeds = 0"),
+    ],
+)
+def test_bad_arguments_say_what_is_wrong(options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        small(**{"systems": SYSTEMS, **options})
+
+
+def test_saved_files_hold_the_runs_the_table_and_the_manifest(comparison: Comparison, tmp_path):
+    comparison.save(tmp_path / "out")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out/runs.parquet"), comparison.runs)
+    assert len(pd.read_csv(tmp_path / "out/table.csv")) == len(comparison.table())
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["workload_hashes"] == comparison.workload_hashes
+    assert ClusterConfig(**manifest["config"]) == comparison.config
+    picture = (tmp_path / "out/comparison.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"instances": 2, "order": "sjf", "bypass_blocked": True, "reserve_full_prompt": False},
+        {"horizon_s": 9.0, "seed": 3, "profile": ("l4/Qwen1.5-1.8B/tp1", "a10/Llama-2-7B/tp1")},
+    ],
+)
+def test_the_manifests_command_runs_the_same_again(options: dict, capsys: pytest.CaptureFixture):
+    first = small(["random", "power-of-two:d=3"], **options)
+    words = shlex.split(first.command)
+    assert main([*words[1:], "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["manifest"]["workload_hashes"] == first.workload_hashes
+    assert again["table"] == json.loads(json.dumps(first.to_dict()["table"]))
+
+
+def test_the_figure_shows_every_system_and_the_differences_of_all_but_the_reference(
+    comparison: Comparison,
+):
+    axes = comparison.plot()
+    assert axes.shape == (2, 4)
+    assert [label.get_text() for label in axes[0, 0].get_yticklabels()] == SYSTEMS
+    assert [label.get_text() for label in axes[1, 0].get_yticklabels()] == SYSTEMS[1:]
+    assert (
+        axes[0, 1].get_title() == "E2E P99" and axes[0, 1].get_xlabel() == "mean over 4 seeds [s]"
+    )
+    left, right = axes[0, 0].get_xlim()
+    assert left == 0.0 and right > comparison.table()["high"].iloc[: len(SYSTEMS)].max()
+    assert small(["random"]).plot().shape == (1, 4)
+
+
+def test_the_printed_table_names_systems_intervals_verdicts_and_notes(comparison: Comparison):
+    text = str(comparison)
+    for expected in (*SYSTEMS, "minus round-robin", "[95 % interval]", "verdict", "reference"):
+        assert expected in text
+    for note in comparison.notes:
+        assert note.split()[0] in text
+    assert "azure-conv, 4 seeds of 400 requests on 4 x a100_sxm" in text

@@ -1,0 +1,254 @@
+"""The command line: help, one-line errors, exit codes, JSON on stdout and nothing beside it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from servegym.__main__ import main
+from servegym.commands import arguments, compare
+from servegym.commands.cluster_options import ClusterOptions
+from servegym.experiments import progress
+from servegym.simulator.config import SCENARIOS, ClusterConfig
+from servegym.simulator.profiles import profiles
+from servegym.traces import generate, workload_names
+
+QUICK = ["--requests", "300", "--seeds", "3", "--load", "0.9"]
+Capture = pytest.CaptureFixture[str]
+
+
+def fails_with(capsys: Capture, code: int, *words: str) -> str:
+    """Return the one line on stderr of a command that must fail with that exit code."""
+    assert main(list(words)) == code
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1, err
+    return err
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    """A saved trace of 3,000 requests."""
+    path = tmp_path / "trace.parquet"
+    generate("azure-conv", 3_000, 20.0, seed=5).save(path)
+    return path
+
+
+def test_help_is_quick_because_it_loads_no_compiler_and_no_pandas():
+    program = (
+        "import sys; from servegym.__main__ import main; code = main(['--help']);"
+        "sys.exit(code or any(name in sys.modules for name in ('numba', 'pandas', 'matplotlib')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "servegym compare --trace" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["compare", "simulate", "bench", "list"])
+def test_every_command_explains_itself_with_examples(command: str, capsys: Capture):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert f"examples:\n  servegym {command} " in text
+    assert "None" not in text and "default:" not in text
+
+
+def test_no_arguments_print_the_help(capsys: Capture):
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("usage: servegym COMMAND")
+
+
+MISTAKES = {
+    "comapre": "servegym: unknown command 'comapre'; did you mean 'compare'?",
+    "compare": "servegym compare: --systems is missing",
+    "compare --sytems random": "unrecognized options: --sytems, random; did you mean --systems?",
+    "compare --systems": "missing value for argument '--systems'",
+    "compare --systems rond-robin": "unknown system 'rond-robin'; did you mean 'round-robin'?",
+    "compare --systems power-of-two:e=3": "power-of-two: unknown parameter 'e'",
+    "compare --systems random --instances four": "--instances: 'four' is not a whole number",
+    "compare --systems random --instances 0": "instances = 0; input should be greater",
+    "compare --systems random --engine vlm": "engine = 'vlm'; input should be 'vllm-v1'",
+    "compare --systems random --load x": "--load: 'x' is not a number",
+    "compare --systems random --load -1": "load = -1.0; must be finite and > 0",
+    "compare --systems random --load 1 --rate 2": "load and rate exclude each other",
+    "compare --systems random --trace /no/t.csv": "No such file or directory: /no/t.csv",
+    "compare --systems random --trace /": "Is a directory: /",
+    "compare --systems random --start-s 3": "--start-s needs --trace",
+    "compare --systems random --scenario tigt": "unknown scenario 'tigt'; did you mean 'tight'?",
+    "compare --systems random --order sfj": "did you mean 'sjf'?",
+    "compare --systems random --workload azure": "did you mean 'azure-conv'?",
+    "compare --systems random --whole": "whole plays a trace file once",
+    "compare --systems random --whole --seeds 3": "--whole plays the file once",
+    "compare --systems random --reserve-full-prompt 2": "'2' is neither true nor false",
+    "simulate --system randm": "servegym simulate: unknown system 'randm'",
+    "simulate --workload sharegpt": "recorded without times; give --load or --rate",
+    "simulate --load 1 --rate 2": "--load and --rate exclude each other",
+    "list": "servegym list: missing",
+    "list sytems": "did you mean 'systems'?",
+    "bench sped": "did you mean 'speed'?",
+    "bench speed --data /no/where": "--data /no/where is no folder",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_users_mistake_is_one_line_on_stderr_and_exit_code_2(words: str, capsys: Capture):
+    assert MISTAKES[words] in fails_with(capsys, 2, *words.split())
+
+
+def test_a_bad_row_of_a_file_is_named(tmp_path: Path, capsys: Capture):
+    path = tmp_path / "bad.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,5,5\n1,0,5\n")
+    err = fails_with(capsys, 2, "simulate", "--trace", str(path))
+    assert "prompt_tokens[1] = 0; must be >= 1 (row 3 of bad.csv)" in err
+
+
+def test_too_short_a_trace_names_whole_and_seeds(trace_file: Path, capsys: Capture):
+    assert main(["compare", "--systems", "random", "--trace", str(trace_file)]) == 2
+    err = capsys.readouterr().err
+    assert "300 for each of 10 seeds" in err and "--seeds 3" in err and "--whole" in err
+
+
+def test_an_interrupt_is_one_line_and_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+):
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "run", interrupted)
+    assert fails_with(capsys, 130, "compare") == "servegym compare: interrupted\n"
+
+
+def test_a_failed_run_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: Capture):
+    def failing(words: list[str]) -> int:
+        raise RuntimeError("system 'x', seed 3:\n  no progress")
+
+    monkeypatch.setattr(compare, "run", failing)
+    assert fails_with(capsys, 1, "compare") == "servegym compare: system 'x', seed 3: no progress\n"
+
+
+def test_json_is_the_only_thing_on_stdout(tmp_path: Path, capsys: Capture):
+    out = tmp_path / "out"
+    words = ["compare", "--systems", "random,least-requests", *QUICK, "--json", "--out", str(out)]
+    assert main(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["reference"] == "random"
+    assert {row["system"] for row in document["table"]} == {"random", "least-requests"}
+    assert document["manifest"]["command"].startswith("servegym compare --systems random,least")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "comparison.png",
+        "manifest.json",
+        "runs.parquet",
+        "table.csv",
+    ]
+
+
+def test_a_comparison_of_a_trace_file_says_what_was_read(trace_file: Path, capsys: Capture):
+    words = ["--systems", "random,round-robin", "--trace", str(trace_file), "--seeds", "2"]
+    assert main(["compare", *words, "--end-s", "120"]) == 0
+    out, err = capsys.readouterr()
+    assert "3,000 rows read" in err and "outside the window" in err
+    assert "trace, 2 seeds of" not in err and "verdict" in out
+
+
+def test_simulate_prints_and_saves_one_run(trace_file: Path, tmp_path: Path, capsys: Capture):
+    words = [
+        "simulate",
+        "--trace",
+        str(trace_file),
+        "--system",
+        "power-of-two:d=3",
+        "--load",
+        "0.8",
+    ]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("power-of-two:d=3: 3,000 offered, 3,000 finished\n")
+    assert len(pd.read_parquet(tmp_path / "run/requests.parquet")) == 3_000
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["finished"] == 3_000
+
+
+def test_simulate_draws_the_workload_at_the_rate_asked_for(capsys: Capture):
+    for extra in (["--rate", "7.5"], ["--rate", "7.5", "--seed", "3"]):
+        assert main(["simulate", "--requests", "2000", "--json", *extra]) == 0
+        assert json.loads(capsys.readouterr().out)["rate_per_s"] == pytest.approx(7.5, rel=0.1)
+
+
+def test_options_reach_the_cluster(capsys: Capture):
+    words = (
+        "--instances 3 --engine sarathi --max-num-batched-tokens 512 --order sjf --bypass-blocked"
+    )
+    words += " --reserve-full-prompt false --profile h100_sxm/Llama-3.1-8B/tp1,l4/Qwen1.5-1.8B/tp1"
+    words += " --metrics-interval-s 0.5 --routers 2 --tiers 2 --estimator oracle"
+    assert main(["simulate", "--requests", "200", "--load", "0.5", "--json", *words.split()]) == 0
+    config = ClusterConfig(**json.loads(capsys.readouterr().out)["config"])
+    assert config == ClusterConfig(
+        instances=3,
+        engine="sarathi",
+        max_num_batched_tokens=512,
+        order="sjf",
+        bypass_blocked=True,
+        reserve_full_prompt=False,
+        profile=("h100_sxm/Llama-3.1-8B/tp1", "l4/Qwen1.5-1.8B/tp1"),
+        metrics_interval_s=0.5,
+        routers=2,
+        tiers=2,
+        estimator="oracle",
+    )
+
+
+def test_a_scenario_sets_what_is_not_given():
+    assert ClusterOptions(scenario="tight").to_config() == ClusterConfig(**SCENARIOS["tight"])
+    assert ClusterOptions(scenario="tight", kv_blocks=9).to_config().kv_blocks == 9
+
+
+def test_cluster_options_are_those_of_the_config_and_state_its_defaults(capsys: Capture):
+    assert {f.name for f in fields(ClusterOptions)} - {"scenario"} == set(
+        ClusterConfig.model_fields
+    )
+    with pytest.raises(SystemExit):
+        main(["simulate", "--help"])
+    text = capsys.readouterr().out.partition("cluster options")[2].replace("│", " ")
+    text = " ".join(text.split())
+    for name, field in ClusterConfig.model_fields.items():
+        about = text.split(f"--{name.replace('_', '-')} ")[1].split(" --")[0]
+        if field.default not in (None, {}):
+            assert f"({field.default})" in about, name
+
+
+def test_list_names_what_there_is(capsys: Capture):
+    for what, expected in {
+        "systems": ["round-robin", "power-of-two"],
+        "policies": ["least-requests", "sjf", "oracle"],
+        "profiles": list(profiles()),
+        "workloads": workload_names(),
+    }.items():
+        assert main(["list", what]) == 0
+        named = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+        assert set(expected) <= set(named) and len(named) == len(set(named))
+
+
+def test_names_are_split_at_commas_that_do_not_belong_to_parameters():
+    split = arguments.names("random, power-of-two:d=3,least-kv:a=1,b=2,x")
+    assert split == ["random", "power-of-two:d=3", "least-kv:a=1,b=2", "x"]
+    assert arguments.settings("a=1,b=2.5") == {"a": 1.0, "b": 2.5}
+    with pytest.raises(ValueError, match="is not name=number"):
+        arguments.settings("a")
+
+
+def test_compilation_is_announced_only_on_an_empty_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+):
+    monkeypatch.setattr(progress, "IS_JIT_DISABLED", False)
+    monkeypatch.setenv("SERVEGYM_CACHE_DIR", str(tmp_path))
+    progress.announce_compilation()
+    assert "compiling the simulator" in capsys.readouterr().err
+    compiled = tmp_path / progress.SIMULATOR_HASH / "event_loop_1"
+    compiled.mkdir(parents=True)
+    (compiled / "event_loop.run.nbi").write_bytes(b"")
+    progress.announce_compilation()
+    assert capsys.readouterr().err == ""
