@@ -16,7 +16,17 @@ from servegym.benchmarks.targets import judged
 
 SYSTEMS = "round-robin,random,least-requests,power-of-two"
 COMPARE = [
-    *("-m", "servegym", "compare", "--workload", "azure-conv", "--systems", SYSTEMS, "--instances", "8"),
+    *(
+        "-m",
+        "servegym",
+        "compare",
+        "--workload",
+        "azure-conv",
+        "--systems",
+        SYSTEMS,
+        "--instances",
+        "8",
+    ),
     *("--load", "0.95", "--seeds", "10", "--json"),
 ]
 

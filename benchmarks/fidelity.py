@@ -93,7 +93,9 @@ def play(trace: Trace, recorded: dict[str, np.ndarray], **options: Any) -> Run:
     )
 
 
-def fit_scalar(trace: Trace, recorded: dict[str, np.ndarray], first_n: int, **options: Any) -> float:
+def fit_scalar(
+    trace: Trace, recorded: dict[str, np.ndarray], first_n: int, **options: Any
+) -> float:
     """Return the scalar on the iteration time that meets the mean TPOT of the first requests."""
     scalar = 1.0
     for _ in range(SCALAR_STEPS):
@@ -147,7 +149,12 @@ def vidur_rows(folder: Path) -> list[Row]:
     """Return the rows of the three Vidur runs."""
     cases: list[tuple[str, str, dict[str, Any], int]] = [
         ("r1_vllm_q2", "n1000_q2", {"engine": "vllm-v0", "max_num_batched_tokens": 4096}, 0),
-        ("r1_sarathi512_q3p5", "n1000_q3p5", {"engine": "sarathi", "max_num_batched_tokens": 512}, 200),
+        (
+            "r1_sarathi512_q3p5",
+            "n1000_q3p5",
+            {"engine": "sarathi", "max_num_batched_tokens": 512},
+            200,
+        ),
         (
             "r8_sarathi512_round_robin_q20",
             "n4000_q20",
