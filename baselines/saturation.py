@@ -35,12 +35,16 @@ DISPATCH = "round-robin"  # one instance: any policy is the same
 def saturation_rate(workload: Trace | Workload, config: ClusterConfig) -> float:
     """Return the requests per second that the fleet finishes when work never runs out.
 
-    ValueError for an empty trace, or when an instance can hold none of the requests.
+    An instance that can hold none of the requests adds nothing. ValueError for an empty trace, or when no
+    instance can hold any.
     """
     lengths = draw_lengths(workload)
     profiles = (config.profile,) if isinstance(config.profile, str) else config.profile
     counts = Counter(profiles[i % len(profiles)] for i in range(config.instances))
-    return sum(n * _instance_rate(lengths, alone(config, name)) for name, n in counts.items())
+    rate = sum(n * _instance_rate(lengths, alone(config, name)) for name, n in counts.items())
+    if rate == 0:
+        raise ValueError(f"saturation rate: no request fits an instance of {', '.join(counts)}")
+    return rate
 
 
 def scale_to_load(
@@ -101,7 +105,7 @@ def measure_rate(lengths: tuple[np.ndarray, np.ndarray], config: ClusterConfig) 
     """Return the requests per second that one instance finishes (uncached).
 
     Completions after the 20th percentile one, up to the 80th, over the time between the two; all
-    over the whole time if those two coincide (one static batch).
+    over the whole time if those two coincide (one static batch); 0 if it can hold none of them.
     """
     trace = Trace(np.zeros(len(lengths[0])), *lengths)
     simulation = Simulation(trace, config, find_policy("dispatch", DISPATCH))
@@ -109,7 +113,7 @@ def measure_rate(lengths: tuple[np.ndarray, np.ndarray], config: ClusterConfig) 
     requests = simulation.state.requests
     ends = np.sort(requests["finish_ps"][requests["status"] == FINISHED])
     if not len(ends):
-        raise ValueError(f"saturation rate: no request fits an instance of {config.profile}")
+        return 0.0
     first, last = (ends[int(share * (len(ends) - 1))] for share in (FIRST_SHARE, LAST_SHARE))
     if first == last:
         return float(len(ends) / (ends[-1] / PS_PER_S))

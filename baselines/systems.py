@@ -8,7 +8,8 @@ A name may be followed by parameters. A Policy object, from a user's own script,
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from servegym.simulator.policy import Policy, did_you_mean, find_policy, policy_names
+from servegym.simulator.policy import Policy, find_policy, policy_names
+from servegym.traces.names import near_match
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def find_system(wanted: "str | Policy | System") -> System:
         raise ValueError(f"system = {wanted!r}; must be a name or a dispatch policy")
     name, _, settings = wanted.partition(":")
     if name not in system_names():
-        raise ValueError(f"unknown system {name!r}{did_you_mean(name, system_names())}")
+        raise ValueError(f"unknown system {name!r}; {near_match(name, system_names())}")
     return _system_of(find_policy("dispatch", name), wanted, _parse_params(wanted, settings))
 
 

@@ -1,9 +1,10 @@
 """How close the simulator comes to recorded runs of real vLLM 0.19 and of Vidur.
 
 The recorded runs lie in the data folder (reference/, each with SOURCE.md). Nothing is tuned for the RTX 4090. For the
-RTX PRO 6000 and for Vidur's run near its knee one scalar on the iteration time comes from the first requests: the
-ratio of measured to simulated mean TPOT, repeated until it stands still, since a slower engine also runs fuller and
-one step overshoots. It is judged on the other requests.
+RTX PRO 6000 and for Vidur's run near its knee one scalar on the iteration time comes from the first requests, and the
+other requests are judged. The scalar is the one that makes the mean TPOT of the first requests equal: the ratio of
+recorded to simulated is applied until it stands still, since a slower engine also runs fuller, so that one step
+overshoots (the row without a target).
 """
 
 import os
@@ -19,7 +20,7 @@ from servegym.benchmarks.targets import judged
 from servegym.simulator.config import ClusterConfig
 from servegym.traces import Trace, load
 
-SCALAR_STEPS = 3
+MOST_STEPS, STANDS_STILL = 20, 1e-4
 VIDUR: dict[str, Any] = {
     "profile": "a100_sxm/Llama-2-7B/tp1",
     "kv_blocks": 7424,
@@ -65,14 +66,16 @@ class Run:
         """Return the mean absolute relative error of each request's E2E, %."""
         return float(100 * np.abs(self.e2e_s / self.recorded_e2e_s - 1)[which].mean())
 
-    def mean_error(self, simulated: np.ndarray, recorded: np.ndarray) -> float:
-        """Return the absolute relative error of the mean, %."""
-        return float(100 * abs(simulated.mean() / recorded.mean() - 1))
+    def ttft_error(self) -> float:
+        """Return the absolute relative error of the mean TTFT, %."""
+        return float(100 * abs(self.ttft_s.mean() / self.recorded_ttft_s.mean() - 1))
 
-    def p99_error(self) -> float:
-        """Return the absolute relative error of the P99 of E2E, %."""
-        p99, recorded = np.percentile(self.e2e_s, 99), np.percentile(self.recorded_e2e_s, 99)
-        return float(100 * abs(p99 / recorded - 1))
+    def e2e_errors(self, which: slice) -> tuple[float, float]:
+        """Return the absolute relative errors of the mean and of the P99 of E2E, %."""
+        simulated, recorded = self.e2e_s[which], self.recorded_e2e_s[which]
+        mean = simulated.mean() / recorded.mean() - 1
+        p99 = np.percentile(simulated, 99) / np.percentile(recorded, 99) - 1
+        return float(100 * abs(mean)), float(100 * abs(p99))
 
 
 def recorded_columns(path: Path) -> dict[str, np.ndarray]:
@@ -98,10 +101,12 @@ def fit_scalar(
 ) -> float:
     """Return the scalar on the iteration time that meets the mean TPOT of the first requests."""
     scalar = 1.0
-    for _ in range(SCALAR_STEPS):
-        run = play(trace, recorded, calibration=scalar, **options)
-        scalar *= run.tpot_ratio(slice(first_n))
-    return scalar
+    for _ in range(MOST_STEPS):
+        ratio = play(trace, recorded, calibration=scalar, **options).tpot_ratio(slice(first_n))
+        scalar *= ratio
+        if abs(ratio - 1) < STANDS_STILL:
+            return scalar
+    raise RuntimeError(f"the scalar does not settle: {scalar} after {MOST_STEPS} steps")
 
 
 def run() -> list[Row]:
@@ -119,7 +124,7 @@ def rtx_4090_rows(folder: Path) -> list[Row]:
     return [
         judged(name + "E2E MAPE", run.mape()),
         judged(name + "mean TPOT", 100 * abs(1 / run.tpot_ratio() - 1)),
-        judged(name + "mean TTFT", run.mean_error(run.ttft_s, run.recorded_ttft_s)),
+        judged(name + "mean TTFT", run.ttft_error()),
     ]
 
 
@@ -169,9 +174,9 @@ def vidur_rows(folder: Path) -> list[Row]:
         recorded = recorded_columns(folder / "vidur" / f"{name}.csv")
         scalar = fit_scalar(trace, recorded, first_n, **options) if first_n else 1.0
         run = play(trace, recorded, calibration=scalar, **options)
-        mean = run.mean_error(run.e2e_s, run.recorded_e2e_s)
+        mean, p99 = run.e2e_errors(slice(first_n, None))
         rows += [
             judged(f"Vidur {name}: mean E2E", mean),
-            judged(f"Vidur {name}: P99 E2E", run.p99_error()),
+            judged(f"Vidur {name}: P99 E2E", p99),
         ]
     return rows

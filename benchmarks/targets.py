@@ -24,6 +24,14 @@ class Target:
         return Row(name, value, self.unit, f"{sign} {self.bound:,g}", bool(is_met))
 
 
+LENGTH_LEVELS = (0.5, 0.9, 0.99)
+IOD_WINDOWS_S = {
+    "azure-conv": (1.0, 10.0, 60.0),
+    "azure-code": (1.0, 10.0, 60.0),
+    "mooncake-conversation": (10.0, 60.0),
+}
+FITTED_LENGTHS = (*IOD_WINDOWS_S, "burstgpt", "sharegpt", "arxiv-summarization", "deepseek-r1")
+
 PER_S, NS, BYTES, SECONDS, PERCENT = "requests/CPU-s", "ns/request", "B/request", "s", "%"
 
 TARGETS = {
@@ -51,6 +59,17 @@ TARGETS = {
     "Vidur r1_sarathi512_q3p5: P99 E2E": Target(5.0, PERCENT),
     "Vidur r8_sarathi512_round_robin_q20: mean E2E": Target(5.0, PERCENT),
     "Vidur r8_sarathi512_round_robin_q20: P99 E2E": Target(5.0, PERCENT),
+    # Fitted workloads against the files they were fitted on.
+    **{
+        f"{name}: {side} P50, P90, P99": Target(5.0, PERCENT)
+        for name in FITTED_LENGTHS
+        for side in ("prompt", "output")
+    },
+    **{
+        f"{name}: IoD at {window_s:g} s": Target(25.0, PERCENT)
+        for name, windows_s in IOD_WINDOWS_S.items()
+        for window_s in windows_s
+    },
 }
 
 

@@ -58,7 +58,7 @@ def compare(
     Without one, workload is drawn from, n_requests a seed. load: mean rate as a fraction of what
     the cluster sustains; rate_per_s: in requests/s; neither: as recorded. reference: the system
     that differences are taken to, the first by default. seed: the first of the seeds. command: for
-    the manifest, if it is known better than from here. options: fields of ClusterConfig.
+    the manifest, where there is none for what was given as an object. options: fields of ClusterConfig.
     Raises ValueError for a bad value, CellError naming system and seed of a run that failed.
     """
     check_seeds(seeds, seed)
@@ -76,17 +76,11 @@ def compare(
     cells = play_grid(found, traces, cluster, horizon_s, follow)
     rate_played = mean_rate(traces)
     load_played = None if rate_played is None else rate_played / saturation_per_s
-    asked = {
-        "systems": list(found),
-        "reference": reference,
-        **source_options(source, trace, n_requests),
-        "load": load,
-        "rate": rate_per_s,
-        "horizon_s": horizon_s,
-        "seeds": None if whole else seeds,
-        "seed": seed,
-        "whole": whole,
-    }
+    played = source_options(trace, workload, n_requests)
+    if command is None and played is not None and all(isinstance(each, str) for each in systems):
+        asked = {"systems": list(found), "reference": reference, **played, "load": load}
+        asked |= {"rate": rate_per_s, "horizon_s": horizon_s, "seed": seed, "whole": whole}
+        command = command_line(asked | {"seeds": None if whole else seeds}, cluster)
     return Comparison(
         runs=pd.DataFrame([cell.row for cell in cells]),
         reference=reference,
@@ -97,7 +91,7 @@ def compare(
         saturation_per_s=saturation_per_s,
         horizon_s=horizon_s,
         notes=tuple(notes_of(cells, load_played, cluster)),
-        command=command or command_line(asked, cluster),
+        command=command,
     )
 
 

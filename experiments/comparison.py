@@ -33,7 +33,7 @@ class Comparison:
     runs: one row per seed and system, with the columns of grid.flatten. reference: the system that
     differences are taken to. load: mean rate over saturation, mean over seeds; rate_per_s likewise;
     None if all requests arrive at once. saturation_per_s: load 1.0, requests/s of the whole
-    cluster. command: how to run it again.
+    cluster. command: how to run it again; None if a system, trace or workload was given as an object.
     """
 
     runs: pd.DataFrame
@@ -45,7 +45,7 @@ class Comparison:
     saturation_per_s: float
     horizon_s: float | None
     notes: tuple[str, ...]
-    command: str
+    command: str | None
 
     @property
     def systems(self) -> list[str]:

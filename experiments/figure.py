@@ -1,8 +1,8 @@
 """The picture of a comparison: latencies per system above, paired differences below.
 
 The upper row shows means over seeds with intervals, which overlap because traces differ; the lower
-row shows the differences to the reference within each seed, which the verdicts rest on. Colours:
-Okabe and Ito's, told apart by the colour-blind; the marker repeats what the colour says.
+row shows the differences to the reference within each seed, which the verdicts rest on. The marker
+repeats what the colour says.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.experiments.metrics import LATENCIES, Line
+from servegym.experiments.palette import BLUE, GREY, LIGHT_GREY, VERMILION
 from servegym.experiments.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#777777"
 LOOKS = {
     "better": (BLUE, "o"),
     "worse": (VERMILION, "s"),
@@ -114,6 +114,6 @@ def finish(axes: "Axes", systems: list[str], label: str) -> None:
     axes.set_ylim(len(systems) - 0.5, -0.5)
     axes.set_xlabel(label, fontsize=9)
     axes.tick_params(labelsize=9)
-    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.grid(axis="x", color=LIGHT_GREY, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

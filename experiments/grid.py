@@ -56,12 +56,14 @@ class ConservationError(AssertionError):
 class Cell:
     """What is kept of one run. row: one line of `Comparison.runs`.
 
-    peak_kv_share: largest share of an instance's KV that the decodes of one iteration read.
+    peak_kv_share: largest share of its KV blocks that an instance ever had in use. n_blocked_heads:
+    iteration starts that left a waiting request out for want of blocks.
     """
 
     row: dict[str, Any]
     warnings: tuple[str, ...]
     peak_kv_share: float
+    n_blocked_heads: int
 
 
 def play_grid(
@@ -73,7 +75,7 @@ def play_grid(
 ) -> list[Cell]:
     """Return one cell for every seed and system; `follow` may watch the (seed, system) pairs pass.
 
-    CellError names the system and the seed of the run that failed.
+    CellError, or ValueError for bad input, names the system and the seed of the run that failed.
     """
     pairs = [(seed, name) for seed in traces for name in systems]
     return [
@@ -90,11 +92,14 @@ def play_cell(
         result = simulate(trace, config, system, seed=seed, horizon_s=horizon_s)
         summary = result.summary()
         check_conservation(summary, n_offered(trace, horizon_s))
+    except ValueError as error:
+        raise ValueError(f"system {system.name!r}, seed {seed}: {error}") from error
     except Exception as error:
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        raise CellError(f"system {system.name!r}, seed {seed}: {kind}{error}") from error
+        text = f"system {system.name!r}, seed {seed}: {type(error).__name__}: {error}"
+        raise CellError(text) from error
     row = {"system": system.name, "seed": seed} | flatten(summary)
-    return Cell(row, tuple(summary["warnings"]), peak_kv_share(result))
+    blocked = int(result.instances["n_blocked_heads"].sum())
+    return Cell(row, tuple(summary["warnings"]), peak_kv_share(result), blocked)
 
 
 def n_offered(trace: Trace, horizon_s: float | None) -> int:
@@ -133,7 +138,6 @@ def latencies(summary: Mapping[str, Any], prefix: str) -> dict[str, float | None
 
 
 def peak_kv_share(result: Result) -> float:
-    """Return the largest KV that one iteration's decodes read, over its instance's capacity."""
-    capacity = result.engines["kv_blocks"] * result.config.block_size
-    shares = result.instances["largest_kv_tokens"] / capacity[result.instances["engine"]]
-    return float(shares.max(initial=0.0))
+    """Return the largest share of its KV blocks that an instance ever had in use."""
+    capacity = result.engines["kv_blocks"][result.instances["engine"]]
+    return float((1 - result.instances["least_free_blocks"] / capacity).max(initial=0.0))

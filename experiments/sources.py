@@ -74,8 +74,10 @@ def mean_rate(traces: Mapping[int, Trace]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(rates) else None
 
 
-def source_options(source: Source, trace: object, n_requests: int) -> dict[str, Any]:
-    """Return what was played as options of the command line."""
-    if isinstance(source, Workload):
-        return {"workload": source.name, "requests": n_requests}
-    return {"trace": str(trace) if isinstance(trace, str | Path) else source.source or source.name}
+def source_options(trace: object, workload: object, n_requests: int) -> dict[str, Any] | None:
+    """Return what was played as options of the command line; None if it was given as an object."""
+    if isinstance(trace, str | Path):
+        return {"trace": str(trace)}
+    if trace is None and isinstance(workload, str):
+        return {"workload": workload, "requests": n_requests}
+    return None

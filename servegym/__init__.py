@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from servegym.baselines.simulate import replay, simulate
     from servegym.baselines.systems import System, find_system, system_names
     from servegym.experiments.compare import compare
+    from servegym.experiments.plots import (
+        kv_and_queue_over_time,
+        latency_against_load,
+        latency_cdf,
+        tier_bars,
+    )
+    from servegym.experiments.recorder import record
+    from servegym.experiments.timeline import timeline
     from servegym.simulator.config import ClusterConfig
     from servegym.simulator.policy import Param, dispatch_policy, estimator, ordering_policy
     from servegym.simulator.result import Result
@@ -35,13 +43,19 @@ _HOMES = {
     "estimator": "servegym.simulator.policy",
     "find_system": "servegym.baselines.systems",
     "generate": "servegym.traces",
+    "kv_and_queue_over_time": "servegym.experiments.plots",
+    "latency_against_load": "servegym.experiments.plots",
+    "latency_cdf": "servegym.experiments.plots",
     "load": "servegym.traces",
     "ordering_policy": "servegym.simulator.policy",
+    "record": "servegym.experiments.recorder",
     "replay": "servegym.baselines.simulate",
     "saturation_rate": "servegym.baselines.saturation",
     "scale_to_load": "servegym.baselines.saturation",
     "simulate": "servegym.baselines.simulate",
     "system_names": "servegym.baselines.systems",
+    "tier_bars": "servegym.experiments.plots",
+    "timeline": "servegym.experiments.timeline",
     "workload": "servegym.traces",
 }
 
@@ -59,13 +73,19 @@ __all__ = [
     "estimator",
     "find_system",
     "generate",
+    "kv_and_queue_over_time",
+    "latency_against_load",
+    "latency_cdf",
     "load",
     "ordering_policy",
+    "record",
     "replay",
     "saturation_rate",
     "scale_to_load",
     "simulate",
     "system_names",
+    "tier_bars",
+    "timeline",
     "workload",
 ]
 

@@ -31,7 +31,7 @@ LOW_MASK = (1 << LOW_BITS) - 1
 TOTALS = np.dtype(
     [
         ("offered", "i8"),
-        ("by_status", "i8", (CANCELLED + 1,)),  # WAITING and RUNNING: unfinished
+        ("by_status", "i8", (CANCELLED + 1,)),  # by status
         ("n_defined", "i8", (3,)),  # requests with a TTFT, TPOT, E2E
         ("sum_s", "f8", (3,)),  # of TTFT, TPOT, E2E
         ("slo_met", "i8"),

@@ -17,6 +17,7 @@ from servegym.simulator.state import (
     HELD_IN_PUSH_MODE,
     NEVER,
     NO_INSTANCE,
+    OK,
     POLICY_STREAM,
     REJECTED,
     STATIC,
@@ -27,7 +28,7 @@ from servegym.simulator.stretch import cut_at_arrival
 from servegym.simulator.views import fits_engine, is_accepting
 from servegym.simulator.waiting import append_waiting
 
-LONGEST_PREDICTION = 2**30
+LONGEST_PREDICTION = 2.0**30
 
 
 @kernel
@@ -42,6 +43,8 @@ def arrive(state, r):
         state.requests[r].finish_ps = cluster.now_ps
         return
     i = choose_instance(state, r)
+    if cluster.error != OK:
+        return
     if i == NO_INSTANCE:
         cluster.error = HELD_IN_PUSH_MODE
     elif not can_place(state, i, r):
@@ -52,7 +55,7 @@ def arrive(state, r):
 
 @kernel
 def predict(state, r):
-    """Store the estimator's prediction, whole and >= 1; one that is not finite or below 1 counts as bad."""
+    """Store the estimator's prediction, whole and >= 1; others count as bad."""
     cluster = state.shared[0]
     params = state.params[cluster.order_params : cluster.estimator_params]
     memory = state.memory[cluster.dispatch_memory : cluster.estimator_memory]
@@ -60,10 +63,10 @@ def predict(state, r):
     tokens = call_predict(
         cluster.estimator_address, Request(state.requests, np.int64(r)), params, memory, rng
     )
-    if not tokens >= 0.5:
+    if not 1.0 <= tokens <= LONGEST_PREDICTION:
         cluster.n_bad_predictions += 1
-        tokens = 1.0
-    state.requests[r].predicted_tokens = round_half_even(min(tokens, LONGEST_PREDICTION))
+        tokens = LONGEST_PREDICTION if tokens > LONGEST_PREDICTION else 1.0
+    state.requests[r].predicted_tokens = round_half_even(tokens)
 
 
 @kernel

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ORDERS = {"fcfs": layout.FCFS, "priority": layout.PRIORITY}
 NO_LIMIT = 2**62
+MOST_TOKENS = 2**31 - 1 - 2**16  # of one request: int32, with room for a block
 ROW_FIELDS = (
     "knee_tokens",
     "c0_ms",
@@ -29,13 +30,15 @@ ROW_FIELDS = (
     "c_prefill_attention_ms",
 )
 
-# Spawn keys of the independent random streams of one seed.
-WORKLOAD_KEY, ESTIMATOR_KEY, POLICY_KEY, FAULT_KEY = 0, 1, 2, 3
+# Spawn keys of the independent random streams of one seed (the workload's are in traces/streams.py).
+ESTIMATOR_KEY, POLICY_KEY = 1, 2
 
 
 def random_stream(seed: int, key: int) -> np.uint64:
     """Return the start of one random stream; changing one leaves the others alone."""
-    return np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint64)[0]
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed = {seed!r}; must be a whole number >= 0")
+    return np.random.SeedSequence(int(seed), spawn_key=(key,)).generate_state(1, np.uint64)[0]
 
 
 def build_state(simulation: "Simulation") -> layout.State:
@@ -109,11 +112,23 @@ def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) 
         raise ValueError(
             f"tier[{row}] = {tiers[row]}; must be < tiers = {config.tiers} of the config"
         )
+    _check_lengths(trace, n)
     requests = records(n, layout.REQUEST)
     fill_requests(
         requests, arrival_ps, trace.prompt_tokens, trace.output_tokens, tiers, config.block_size
     )
     return requests
+
+
+def _check_lengths(trace: Trace, n: int) -> None:
+    """ValueError for a request whose tokens together pass int32, the width of the records."""
+    if n and int(trace.prompt_tokens[:n].max()) + int(trace.output_tokens[:n].max()) > MOST_TOKENS:
+        total = trace.prompt_tokens[:n].astype(np.int64) + trace.output_tokens[:n]
+        if total.max() > MOST_TOKENS:
+            row = int(np.argmax(total))
+            raise ValueError(
+                f"prompt_tokens[{row}] + output_tokens[{row}] = {total[row]}; must be <= {MOST_TOKENS}"
+            )
 
 
 @kernel
@@ -174,6 +189,7 @@ def _fill_instances(state: layout.State, config: ClusterConfig, n_rows: int) -> 
     instances["is_active"] = 1
     instances["first_slot"] = index * config.seats
     instances["free_blocks"] = state.engines["kv_blocks"][instances["engine"]]
+    instances["least_free_blocks"] = instances["free_blocks"]
     for name in ("event_ps", "stretch_end_ps", "wake_ps", "iteration_end_ps", "next_finish"):
         instances[name] = layout.NEVER
     instances["head"] = instances["tail"] = layout.NO_REQUEST

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from servegym.simulator.policy import did_you_mean, find_policy
+from servegym.simulator.policy import find_policy
 from servegym.simulator.profiles import Profile, find_profile
+from servegym.traces.names import near_match
 
 EngineName = Literal["vllm-v1", "vllm-v0", "sarathi", "static"]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -30,7 +31,7 @@ class ClusterConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    instances: Count = 4
+    instances: Annotated[int, Field(ge=1, le=1_000_000)] = 4
     profile: str | tuple[str, ...] = "a100_sxm/Llama-3.1-8B/tp1"  # a list mixes the fleet, in turn
     engine: EngineName = "vllm-v1"
     max_num_seqs: Annotated[int, Field(ge=1, le=65536)] = 256
@@ -50,8 +51,8 @@ class ClusterConfig(BaseModel):
     estimator: str = "constant"
     estimator_params: dict[str, float] = {}
     reject_penalty_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    calibration: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
-    host_overhead_ms: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    calibration: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] | None = None
+    host_overhead_ms: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
 
     def __init__(self, **options: Any) -> None:
         try:
@@ -84,6 +85,8 @@ class ClusterConfig(BaseModel):
             )
         if self.order not in ("fcfs", "priority"):
             find_policy("ordering", self.order).check_params(self.order_params)
+        elif self.order_params:
+            raise ValueError(f"order_params = {self.order_params}; {self.order} takes none")
         find_policy("estimation", self.estimator).check_params(self.estimator_params)
         return self
 
@@ -93,6 +96,10 @@ class ClusterConfig(BaseModel):
         names = (self.profile,) if isinstance(self.profile, str) else self.profile
         if not names:
             raise ValueError("profile = []; must name at least one profile")
+        if len(names) > self.instances:
+            raise ValueError(
+                f"profile = {list(names)}; must be at most instances = {self.instances} of them"
+            )
         return [find_profile(name) for name in names]
 
     @property
@@ -124,7 +131,7 @@ def _one_line(error: ValidationError) -> str:
         str(part) for part in first["loc"] if part not in ("constrained-int", "nullable")
     )
     if first["type"] == "extra_forbidden":
-        return f"unknown option {name!r}{did_you_mean(name, ClusterConfig.model_fields)}"
+        return f"unknown option {name!r}; {near_match(name, ClusterConfig.model_fields)}"
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
         return message

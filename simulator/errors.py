@@ -27,6 +27,15 @@ def raise_engine_error(simulation: "Simulation") -> None:
             f"instance {i} runs beyond 106 days, the longest time of int64 picoseconds"
         )
     request = int(cluster["next_arrival"]) - 1
+    if code == layout.BAD_KEY:
+        raise ValueError(
+            f"ordering policy {simulation.config.order!r} gave NaN as key of request {i}"
+        )
+    if code == layout.BAD_READ:
+        raise ValueError(
+            f"dispatch policy {policy!r} looked at instance {i} for request {request}; there is "
+            f"0 .. {len(simulation.state.instances) - 1}"
+        )
     if code == layout.BAD_INSTANCE:
         raise ValueError(
             f"dispatch policy {policy!r} chose instance {i} for request {request}; it must be one that "

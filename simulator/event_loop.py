@@ -7,7 +7,7 @@ more kind of event here.
 from servegym.simulator.arrival import arrive
 from servegym.simulator.calls import call_catch_up, point_to
 from servegym.simulator.kernel import kernel
-from servegym.simulator.state import BLOCKS, COUNTS, OK
+from servegym.simulator.state import BLOCKS, COUNTS, NEVER, OK
 
 
 @kernel
@@ -29,9 +29,20 @@ def run_until(state, until_ps):
         if cluster.error != OK:
             break
         call_catch_up(cluster.catch_up_address, cluster.state_pointer, i, until_ps, COUNTS)
-    if cluster.error == OK:
+    if cluster.error == OK and until_ps < NEVER:
         cluster.now_ps = until_ps
+    elif cluster.error == OK:
+        cluster.now_ps = last_event_ps(state)
     return cluster.error
+
+
+@kernel
+def last_event_ps(state):
+    """Return when the last arrival or the last iteration end happened."""
+    last = state.requests[state.requests.shape[0] - 1].arrival_ps if state.requests.shape[0] else 0
+    for i in range(state.instances.shape[0]):
+        last = max(last, state.instances[i].iteration_start_ps)
+    return last
 
 
 @kernel

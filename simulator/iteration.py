@@ -63,7 +63,7 @@ def _start_iteration(state, i, instance, now_ps):
             state.shared[0].error_instance = i
         return
     launch(state, i, instance, engine, now_ps, n_decodes, kv_tokens)
-    if is_ample and n_prefilling == 0:
+    if is_ample and n_prefilling == 0 and state.shared[0].error == OK:
         run_on(state, i, instance, engine)
 
 
@@ -79,6 +79,7 @@ def _end_stretch(state, i, instance):
         _collect_slots(state, i, instance, now_ps)
     instance.n_iterations += instance.stretch
     instance.busy_ps += now_ps - instance.iteration_start_ps
+    instance.iteration_start_ps = now_ps
     instance.stretch_end_ps = NEVER
     has_work = instance.n_running + instance.n_waiting > 0
     instance.wake_ps = now_ps if has_work else NEVER
@@ -89,6 +90,7 @@ def _end_stretch(state, i, instance):
 def _end_decodes(state, i, instance):
     if instance.stretch > 1:
         instance.free_blocks -= blocks_for_stretch(state, i, instance, 1, instance.stretch - 1)
+        instance.least_free_blocks = min(instance.least_free_blocks, instance.free_blocks)
     instance.iteration += instance.stretch
     instance.kv_tokens += instance.n_decoding * instance.stretch
     if instance.n_decoding > 0:

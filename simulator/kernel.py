@@ -33,8 +33,14 @@ def cache_root() -> Path:
     return Path(user_cache) / "servegym"
 
 
+# What a kernel may name without making its cache depend on it: versions stand in SIMULATOR_HASH.
+COVERED = {"builtins", "math", "cmath", "operator", "numpy", "numba"}
+
+
 def _hash_simulator_sources() -> str:
-    digest = hashlib.blake2b(f"numba {numba.__version__}".encode(), digest_size=8)
+    digest = hashlib.blake2b(
+        f"numba {numba.__version__} numpy {np.__version__}".encode(), digest_size=8
+    )
     digest.update(f"boundscheck {config.BOUNDSCHECK}".encode())
     for path in sorted(SIMULATOR_FOLDER.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -48,6 +54,13 @@ SIMULATOR_HASH = _hash_simulator_sources()
 def _cache_folder(folder: Path) -> Iterator[None]:
     """Let numba place the cache of what is decorated inside the block in `folder`."""
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"cannot make the compile cache {folder} ({error.strerror}); "
+            "set SERVEGYM_CACHE_DIR to a folder that can be written"
+        ) from None
     try:
         yield
     finally:
@@ -74,44 +87,71 @@ def cold_kernel(function: Function) -> Function:
 def _compile(function: Function, forceinline: bool) -> Function:
     if IS_JIT_DISABLED:
         return function
-    with _cache_folder(cache_root() / SIMULATOR_HASH):
+    is_engine = Path(inspect.getfile(function)).parent == SIMULATOR_FOLDER
+    folder = cache_root() / SIMULATOR_HASH if is_engine else policy_cache_folder(function)
+    if folder is None:
+        return numba.njit(forceinline=forceinline, **_OPTIONS)(function)
+    with _cache_folder(folder):
         return numba.njit(cache=True, forceinline=forceinline, **_OPTIONS)(function)
 
 
 def policy_cache_folder(function: Callable[..., Any]) -> Path | None:
-    """Return the cache folder of a policy, named by all it depends on; None for one typed at a prompt."""
+    """Return the cache folder of code outside the engine, named by all it depends on.
+
+    None if that cannot be told: typed at a prompt, or it uses something other than functions and constants.
+    """
+    digest = hashlib.blake2b(SIMULATOR_HASH.encode(), digest_size=8)
     try:
-        files, constants = _reachable(function)
-        digest = hashlib.blake2b(SIMULATOR_HASH.encode(), digest_size=8)
-        for path in sorted(files):
+        functions = reachable_functions(function)
+        for path in sorted({Path(inspect.getfile(each)) for each in functions}):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        for text in sorted(_constant(item) for each in functions for item in _names(each)):
+            digest.update(text.encode() + b"\0")
     except (OSError, TypeError):
         return None
-    digest.update(repr(sorted(constants)).encode())
     return cache_root() / SIMULATOR_HASH / digest.hexdigest()
 
 
-def _reachable(function: Callable[..., Any]) -> tuple[set[Path], set[str]]:
-    """Return the source files of a function and of the jitted functions it names, and the plain constants it names."""
-    files: set[Path] = set()
-    constants: set[str] = set()
-    pending, seen = [function], set()
+def reachable_functions(function: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """Return a function and those it names, directly or through others, that lie outside the engine."""
+    found: list[Callable[..., Any]] = []
+    pending = [function]
     while pending:
         current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        files.add(Path(inspect.getfile(current)))
-        variables = inspect.getclosurevars(current)
-        for name, value in {**variables.globals, **variables.nonlocals}.items():
-            python_function = getattr(value, "py_func", value)
-            if inspect.isfunction(python_function):
-                if Path(inspect.getfile(python_function)).parent == SIMULATOR_FOLDER:
-                    continue  # SIMULATOR_HASH covers it
-                pending.append(python_function)
-            elif isinstance(value, int | float | str | np.generic):
-                constants.add(f"{name}={value!r}")
-    return files, constants
+        if current not in found:
+            found.append(current)
+            values = [getattr(value, "py_func", value) for _, value in _names(current)]
+            pending += [
+                value for value in values if inspect.isfunction(value) and not _is_engine(value)
+            ]
+    return found
+
+
+def _names(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    variables = inspect.getclosurevars(function)
+    return [*variables.globals.items(), *variables.nonlocals.items()]
+
+
+def _is_engine(value: Any) -> bool:
+    """Return whether SIMULATOR_HASH covers a function, class or module, or it comes with Python or numba."""
+    name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+    return (bool(name) and name.split(".")[0] in COVERED) or f"{name}.".startswith(
+        "servegym.simulator."
+    )
+
+
+def _constant(item: tuple[str, Any]) -> str:
+    """Return a text that changes with the value of a name; TypeError if there is none."""
+    name, value = item
+    if isinstance(value, np.ndarray):
+        return f"{name}={value.dtype}{value.shape}{value.tobytes().hex()}"
+    if isinstance(value, tuple | frozenset):
+        return f"{name}=({','.join(_constant((name, part)) for part in value)})"
+    if value is None or isinstance(value, int | float | complex | str | bytes | np.generic):
+        return f"{name}={value!r}"
+    if hasattr(value, "py_func") or inspect.isfunction(value) or _is_engine(value):
+        return name
+    raise TypeError(f"{name} is a {type(value).__name__}")
 
 
 def compile_policy(function: Callable[..., Any], signature: Signature) -> Any:

@@ -68,7 +68,8 @@ def is_slo_missed(request, limit, cut_ps):
     if request.first_token_ps < 0:
         return cut_ps - request.arrival_ps > limit.ttft_s * PS_PER_S
     late_ps = limit.tpot_s * (request.output_tokens - 1) * PS_PER_S
-    return ttft(request) > limit.ttft_s or cut_ps - request.first_token_ps > late_ps
+    is_late = request.output_tokens >= 2 and cut_ps - request.first_token_ps > late_ps
+    return ttft(request) > limit.ttft_s or is_late
 
 
 @kernel

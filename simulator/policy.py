@@ -14,20 +14,27 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 from numba.core.typing.templates import Signature
 
 from servegym.simulator import calls
-from servegym.simulator.kernel import IS_JIT_DISABLED, compile_policy
+from servegym.simulator.kernel import IS_JIT_DISABLED, compile_policy, reachable_functions
+from servegym.simulator.views import output_tokens
+from servegym.traces.names import near_match
 
 SIGNATURES: dict[str, Signature] = {
     "dispatch": calls.DISPATCH,
     "ordering": calls.ORDER,
     "estimation": calls.PREDICT,
+}
+ARGUMENTS = {
+    "dispatch": ("cluster", "request", "params", "memory", "rng"),
+    "ordering": ("request", "now_ps", "params"),
+    "estimation": ("request", "params", "memory", "rng"),
 }
 
 
@@ -40,6 +47,7 @@ class Param:
     unit: str
     low: float
     high: float
+    is_whole: bool = False
 
     def check(self, value: float, policy: str) -> float:
         """Return the value as a float; ValueError if it is not a number in [low, high]."""
@@ -49,6 +57,8 @@ class Param:
             raise ValueError(
                 f"{policy}: {self.name} = {value}; must be in [{self.low}, {self.high}] {self.unit}"
             )
+        if self.is_whole and value != int(value):
+            raise ValueError(f"{policy}: {self.name} = {value}; must be a whole number")
         return float(value)
 
 
@@ -81,8 +91,19 @@ class Policy:
         if IS_JIT_DISABLED:
             return calls.python_address(self.function)
         if not self._compiled:
-            self._compiled.append(compile_policy(self.function, SIGNATURES[self.kind]))
+            self._compiled.append(self._compile())
         return self._compiled[0].address
+
+    def _compile(self) -> Any:
+        try:
+            return compile_policy(self.function, SIGNATURES[self.kind])
+        except NumbaError as error:
+            code = self.function.__code__
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"{self.kind} policy {self.name!r} ({code.co_filename}:{code.co_firstlineno}) "
+                f"does not compile: {reason[:500]}"
+            ) from error
 
     def memory_size(self, config: Any) -> int:
         """Return the floats of memory that the policy needs with this config."""
@@ -94,7 +115,7 @@ class Policy:
         for name, value in given.items():
             if name not in known:
                 raise ValueError(
-                    f"{self.name}: unknown parameter {name!r}{did_you_mean(name, known)}"
+                    f"{self.name}: unknown parameter {name!r}; {near_match(name, known)}"
                 )
             known[name].check(value, self.name)
 
@@ -135,22 +156,12 @@ def _load_policies() -> None:
             importlib.import_module(module.name)
 
 
-def did_you_mean(name: str, known: Any) -> str:
-    """Return "; did you mean 'x'?", or the list of what there is."""
-    near = get_close_matches(name, list(known), n=1)
-    return (
-        f"; did you mean {near[0]!r}?"
-        if near
-        else f"; there is {', '.join(sorted(known)) or 'none'}"
-    )
-
-
 def find_policy(kind: str, name: str) -> Policy:
     """Return the registered policy; ValueError with the near match when there is none."""
     _load_policies()
     found = _REGISTRY.get((kind, name))
     if found is None:
-        raise ValueError(f"unknown {kind} policy {name!r}{did_you_mean(name, policy_names(kind))}")
+        raise ValueError(f"unknown {kind} policy {name!r}; {near_match(name, policy_names(kind))}")
     return found
 
 
@@ -170,6 +181,7 @@ def _register(
             function=function,
             **details,
         )
+        _check_arguments(policy)
         _check_truthful(policy)
         before = _REGISTRY.get((kind, policy.name))
         if before is not None and before.function.__module__ != function.__module__:
@@ -183,10 +195,24 @@ def _register(
 
 
 def _check_truthful(policy: Policy) -> None:
-    """Refuse a policy that names output_tokens without saying that it is an oracle."""
-    if not policy.is_oracle and "output_tokens" in policy.function.__code__.co_names:
+    """Refuse a policy that reads output_tokens, itself or through a helper, without saying so."""
+    for function in reachable_functions(policy.function):
+        values = inspect.getclosurevars(function).globals.values()
+        if not policy.is_oracle and any(value is output_tokens for value in values):
+            raise ValueError(
+                f"{policy.kind} policy {policy.name!r} reads output_tokens, the truth, in "
+                f"{function.__name__}; declare oracle=True"
+            )
+
+
+def _check_arguments(policy: Policy) -> None:
+    """Refuse a function that does not take what its kind of policy is called with."""
+    wanted = ARGUMENTS[policy.kind]
+    given = list(inspect.signature(policy.function).parameters)
+    if len(given) != len(wanted):
         raise ValueError(
-            f"{policy.kind} policy {policy.name!r} reads output_tokens, the truth; declare oracle=True"
+            f"{policy.kind} policy {policy.name!r} takes ({', '.join(given)}); "
+            f"must take ({', '.join(wanted)})"
         )
 
 

@@ -60,7 +60,8 @@ def preempt(state, i, instance, position, is_scheduled):
         held = blocks_for(state.shared[0], request.computed if is_chunked else known)
         remove_slot(state, instance, position)
     instance.free_blocks += held
-    request.recomputed_tokens += request.computed
+    recomputed = int(request.recomputed_tokens) + int(request.computed)
+    request.recomputed_tokens = min(recomputed, 2**31 - 1)
     request.computed = 0
     request.preemptions += 1
     instance.n_preemptions += 1

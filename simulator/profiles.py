@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
 
-from servegym.simulator.policy import did_you_mean
+from servegym.traces.names import near_match
 
 PROFILE_BLOCK_SIZE = 16  # tokens in a block of kv_blocks_default
 
@@ -73,5 +73,5 @@ def find_profile(name: str) -> Profile:
     """Return the row of that name; ValueError with the near match when there is none."""
     table = profiles()
     if name not in table:
-        raise ValueError(f"unknown profile {name!r}{did_you_mean(name, table)}")
+        raise ValueError(f"unknown profile {name!r}; {near_match(name, table)}")
     return table[name]

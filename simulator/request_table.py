@@ -10,38 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from servegym.simulator.kernel import kernel
-from servegym.simulator.metrics import NAN, e2e, queue_time, tpot, ttft
-from servegym.simulator.seconds import PS_PER_S
+from servegym.simulator.request_times import TIMES, fill_times
 from servegym.simulator.state import REJECTED
 from servegym.traces import Labels
 
 if TYPE_CHECKING:
     from servegym.simulator.result import Result
 
-STATUSES = ("unfinished", "finished", "rejected", "failed", "cancelled")
-STATUS_CODES = np.array([0, 0, 1, 2, 3, 4], np.int8)  # by state.WAITING .. state.CANCELLED
-TIMES = ("admitted_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s", "queue_s")
-
-
-@kernel
-def seconds_at(ps):
-    """Return an instant in seconds, NaN for one that has not come (negative)."""
-    return ps / PS_PER_S if ps >= 0 else NAN
-
-
-@kernel
-def fill_times(requests, times):
-    """Fill times, float64[len(TIMES), n], one row a column (mutates it)."""
-    for r in range(requests.shape[0]):
-        request = requests[r]
-        times[0, r] = seconds_at(request.admitted_ps)
-        times[1, r] = seconds_at(request.first_token_ps)
-        times[2, r] = seconds_at(request.finish_ps)
-        times[3, r] = ttft(request)
-        times[4, r] = tpot(request)
-        times[5, r] = e2e(request)
-        times[6, r] = queue_time(request)
+STATUSES = ("unfinished", "finished", "rejected", "failed", "cancelled")  # by state.UNFINISHED ..
 
 
 def request_table(result: "Result") -> pd.DataFrame:
@@ -57,7 +33,7 @@ def request_table(result: "Result") -> pd.DataFrame:
         "arrival_s": result.trace.arrival_s[:n].copy(),
         **{name: integers(requests, name) for name in ("prompt_tokens", "output_tokens")},
         "predicted_tokens": integers(requests, "predicted_tokens"),
-        "status": categories(STATUS_CODES[requests["status"]], STATUSES),
+        "status": categories(requests["status"].astype(np.int8), STATUSES),
         "reason": reason_column(result),
         "instance": integers(requests, "instance"),
         **dict(zip(TIMES, times, strict=True)),

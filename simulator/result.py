@@ -9,6 +9,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from servegym.simulator.simulation import Simulation
 
+# Above this layer and therefore known by name only, as policies are (POLICY_PACKAGES).
+TIMELINE = "servegym.experiments.timeline"
 VERSIONED = ("servegym", "numpy", "numba", "pandas", "pyarrow")
 MANIFEST, TRACE, REQUESTS = "manifest.json", "trace.parquet", "requests.parquet"
 
@@ -104,6 +107,10 @@ class Result:
             json.dumps(self.manifest(), indent=2, allow_nan=False) + "\n"
         )
 
+    def timeline(self, path: str | Path, **options: Any) -> Path:
+        """Write the run as one HTML page, to zoom into; return its path (TIMELINE has the options)."""
+        return import_module(TIMELINE).timeline(self, path, **options)
+
     @staticmethod
     def load(folder: str | Path) -> "SavedResult":
         """Read what `save` wrote."""
@@ -126,6 +133,10 @@ class SavedResult:
     def summary(self) -> dict[str, Any]:
         """Return the summary that was saved."""
         return self.manifest["summary"]
+
+    def timeline(self, path: str | Path, **options: Any) -> Path:
+        """Write the run, played again, as one HTML page; return its path (as Result.timeline)."""
+        return import_module(TIMELINE).timeline(self, path, **options)
 
     @classmethod
     def read(cls, folder: Path) -> "SavedResult":

@@ -18,16 +18,12 @@ VLLM_V1, VLLM_V0, SARATHI, STATIC = 0, 1, 2, 3
 ENGINE_KINDS = ("vllm-v1", "vllm-v0", "sarathi", "static")
 FCFS, PRIORITY, BY_POLICY = 0, 1, 2
 
-WAITING, RUNNING, FINISHED, REJECTED, FAILED, CANCELLED, UNOFFERED = 0, 1, 2, 3, 4, 5, 6
+# Statuses; a request in the system is UNFINISHED, in a queue or in a seat.
+UNFINISHED, FINISHED, REJECTED, FAILED, CANCELLED = 0, 1, 2, 3, 4
 
-OK, NO_PROGRESS, IDLE_REFUSES_HEAD, TIME_OVERFLOW, BAD_INSTANCE, HELD_IN_PUSH_MODE = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-)
+# What stopped a run.
+OK, NO_PROGRESS, IDLE_REFUSES_HEAD, TIME_OVERFLOW = 0, 1, 2, 3
+BAD_INSTANCE, HELD_IN_PUSH_MODE, BAD_READ, BAD_KEY = 4, 5, 6, 7
 
 COUNTS, BLOCKS = 0, 1  # how much of an instance a reader wants up to date
 
@@ -96,12 +92,16 @@ INSTANCE = np.dtype(
         ("free_blocks", "i8"),
         ("n_running", "i4"),
         ("n_waiting", "i4"),
-        ("engine", "i4"),  # row of `engines`
-        ("is_active", "i4"),
+        ("engine", "i2"),  # row of `engines`
+        ("is_active", "i2"),
+        ("preemptions_since", "i4"),  # since a token was streamed
         ("stretch_end_ps", "i8"),  # end of the last of `stretch` iterations; NEVER: none in flight
         ("wake_ps", "i8"),  # next iteration start if none is in flight; NEVER: idle
         ("iteration_end_ps", "i8"),
-        ("iteration_start_ps", "i8"),  # of the iteration in flight
+        (
+            "iteration_start_ps",
+            "i8",
+        ),  # of the iteration in flight; if none is, when the last one ended
         ("iteration", "i8"),  # decode iterations ended, the clock of `slots.finish_iteration`
         ("next_finish", "i8"),  # least finish_iteration among the decoders
         ("kv_tokens", "i8"),  # sum of computed + 1 over the decoders
@@ -115,14 +115,14 @@ INSTANCE = np.dtype(
         ("tail", "i4"),
         ("waiting_blocks", "i8"),
         ("n_iterations", "i8"),
+        ("least_free_blocks", "i8"),  # ever
         ("largest_kv_tokens", "i8"),
-        ("largest_prefill_tokens", "i4"),  # seen in one iteration, for the profile's fitted range
-        ("preemptions_since", "i4"),  # since a token was streamed
+        ("largest_prefill_tokens", "i8"),  # seen in one iteration, for the profile's fitted range
         ("first_slot", "i8"),  # this instance's part of `slots`
         ("last_taken_ps", "i8"),  # static: when the forming batch took its last request
+        ("n_preemptions", "i4"),
+        ("n_blocked_heads", "i4"),  # iteration starts that left a waiting head for want of blocks
         ("is_batch_closed", "i4"),  # static
-        ("n_preemptions", "i8"),
-        ("n_blocked_heads", "i8"),  # iteration starts that left a waiting head for want of blocks
         ("n_cut_by_blocks", "i4"),  # stretches cut short: by KV, by an arrival, by a read
         ("n_cut_by_arrival", "i4"),
         ("n_cut_by_read", "i4"),
@@ -144,7 +144,7 @@ REQUEST = np.dtype(
         ("right", "i4"),  # right child in the heap
         ("instance", "i4"),
         ("preemptions", "i4"),
-        ("recomputed_tokens", "i4"),
+        ("recomputed_tokens", "i4"),  # stops at 2**31 - 1
         ("need_blocks", "i4"),  # ceil((prompt + output - 1) / block_size), the most it ever holds
         ("first_token_ps", "i8"),
         ("finish_ps", "i8"),  # finished or rejected
@@ -188,7 +188,7 @@ class Request(NamedTuple):
     """One request as policies see it; read it through the accessors of views.py."""
 
     records: np.ndarray  # REQUEST[N]
-    index: int
+    index: int | np.int64
 
 
 class Cluster(NamedTuple):

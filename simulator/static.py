@@ -5,7 +5,7 @@ Source: DriftSched's worker (one batch of 32, closing 10 ms after its last reque
 
 from servegym.simulator.admission import seat_head
 from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.state import FINISHED, IDLE_REFUSES_HEAD, NEVER
+from servegym.simulator.state import FINISHED, IDLE_REFUSES_HEAD, LATEST_PS, NEVER, OK
 from servegym.simulator.stretch import launch, run_on
 
 
@@ -18,14 +18,15 @@ def start_static(state, i, instance, engine, now_ps):
             state.shared[0].error = IDLE_REFUSES_HEAD
             state.shared[0].error_instance = i
             return
-        closes_ps = instance.last_taken_ps + engine.batch_wait_ps
+        closes_ps = min(instance.last_taken_ps, LATEST_PS - engine.batch_wait_ps)
+        closes_ps += engine.batch_wait_ps
         is_full = instance.n_running == engine.batch_size or instance.n_waiting > 0
         if not is_full and now_ps < closes_ps:
             instance.wake_ps, instance.event_ps = closes_ps, closes_ps + 1
             return
         _close(state, instance, now_ps)
     launch(state, i, instance, engine, now_ps, instance.n_decoding, instance.kv_tokens)
-    if instance.n_decoding > 0:
+    if instance.n_decoding > 0 and state.shared[0].error == OK:
         run_on(state, i, instance, engine)
 
 

@@ -38,8 +38,12 @@ def launch(state, i, instance, engine, now_ps, n_decodes, kv_tokens):
             kv_tokens += request.computed + 1
         else:
             prefill_tokens += chunk
-            twice_attention += chunk * (2 * request.computed + chunk + 1)
+            # int: interpreted kernels would multiply in 32 bits
+            twice_attention += int(chunk) * (2 * int(request.computed) + int(chunk) + 1)
     duration = iteration_ps(engine, prefill_tokens, twice_attention, n_decodes, kv_tokens)
+    if duration > LATEST_PS - now_ps:
+        state.shared[0].error, state.shared[0].error_instance = TIME_OVERFLOW, i
+        return
     instance.iteration_start_ps = now_ps
     instance.iteration_end_ps = instance.stretch_end_ps = instance.event_ps = now_ps + duration
     instance.stretch = 1
@@ -47,9 +51,7 @@ def launch(state, i, instance, engine, now_ps, n_decodes, kv_tokens):
     instance.is_decoding = 1 if n_decodes > 0 else 0
     instance.largest_prefill_tokens = max(instance.largest_prefill_tokens, prefill_tokens)
     instance.largest_kv_tokens = max(instance.largest_kv_tokens, kv_tokens)
-    if instance.stretch_end_ps > LATEST_PS:
-        state.shared[0].error = TIME_OVERFLOW
-        state.shared[0].error_instance = i
+    instance.least_free_blocks = min(instance.least_free_blocks, instance.free_blocks)
 
 
 @kernel
@@ -67,6 +69,10 @@ def run_on(state, i, instance, engine):
         elif bound > free and blocks_for_stretch(state, i, instance, 1, following) > free:
             following = iterations_within(state, i, instance, 1, free)
             instance.n_cut_by_blocks += 1
+    first = float(instance.iteration_end_ps - instance.iteration_start_ps)
+    step = 0.5 * instance.n_decoding * engine.kv_ps
+    while (following + 1) * (first + step * following) > LATEST_PS - instance.iteration_start_ps:
+        following //= 2  # close to the end of time launch() looks at every iteration
     if following > 0:
         _set_length(instance, engine, following + 1)
         instance.largest_kv_tokens = max(

@@ -13,7 +13,7 @@ from servegym.simulator import metrics, unloaded
 from servegym.simulator.accounting import LOW_BITS, Account, take_account
 from servegym.simulator.seconds import PS_PER_S
 from servegym.simulator.slo import Slo, tier_weight
-from servegym.simulator.state import CANCELLED, FAILED, FINISHED, REJECTED, RUNNING, WAITING
+from servegym.simulator.state import CANCELLED, FAILED, FINISHED, REJECTED, UNFINISHED
 
 if TYPE_CHECKING:
     from servegym.simulator.result import Result
@@ -68,7 +68,7 @@ def counts_and_latencies(totals: np.ndarray, percentiles: np.ndarray) -> dict[st
         "rejected": by_status[REJECTED],
         "failed": by_status[FAILED],
         "cancelled": by_status[CANCELLED],
-        "unfinished": by_status[WAITING] + by_status[RUNNING],
+        "unfinished": by_status[UNFINISHED],
     }
     distributions = {
         name: distribution(count, total, row, population)
@@ -126,7 +126,7 @@ def cost_of(result: "Result", totals: np.ndarray, span_s: float) -> dict[str, An
     instance_seconds = len(result.instances) * span_s
     gpus = np.array([row.tensor_parallel for row in result.config.fleet_profiles])
     gpu_seconds = float(gpus[result.instances["engine"]].sum()) * span_s
-    busy_s = int(result.instances["busy_ps"].sum()) / PS_PER_S
+    busy_s = sum(result.instances["busy_ps"].tolist()) / PS_PER_S
     return {
         "span_s": span_s,
         "throughput_per_s": finished / span_s if span_s > 0 else None,
@@ -198,7 +198,7 @@ def warnings_of(result: "Result", totals: np.ndarray) -> list[str]:
         found.append(
             f"{result.n_bad_predictions} predictions below one token or NaN, replaced by 1"
         )
-    unfinished = int(totals["by_status"][:, : RUNNING + 1].sum())
+    unfinished = int(totals["by_status"][:, UNFINISHED].sum())
     if unfinished:
         found.append(f"{unfinished} requests unfinished at the end: they have no TPOT and no E2E")
     return found

@@ -6,7 +6,7 @@ placements since; with 0 everybody sees the truth. Source: docs/engine.md sectio
 
 from servegym.simulator.calls import call_catch_up
 from servegym.simulator.kernel import kernel
-from servegym.simulator.state import BLOCKS, COUNTS, NO_INSTANCE
+from servegym.simulator.state import BAD_READ, BLOCKS, COUNTS, NO_INSTANCE
 
 HOLD = NO_INSTANCE
 
@@ -24,8 +24,18 @@ def now_s(cluster):
 
 
 @kernel
+def checked(cluster, i):
+    """Return i if it is an instance; else stop the run with an error that names i, and return 0."""
+    if 0 <= i < cluster.instances.shape[0]:
+        return i
+    cluster.shared[0].error, cluster.shared[0].error_instance = BAD_READ, i
+    return 0
+
+
+@kernel
 def n_waiting(cluster, i):
     """Return the requests waiting at instance i, preempted ones included."""
+    i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
         view = _observe(cluster, i)
         return cluster.instances[i].seen_waiting + cluster.views[view].waiting
@@ -35,6 +45,7 @@ def n_waiting(cluster, i):
 @kernel
 def n_running(cluster, i):
     """Return the requests running at instance i."""
+    i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
         _observe(cluster, i)
         return cluster.instances[i].seen_running
@@ -44,6 +55,7 @@ def n_running(cluster, i):
 @kernel
 def used_blocks(cluster, i):
     """Return the KV blocks in use at instance i, those of the iteration in flight included."""
+    i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
         _observe(cluster, i)
         return cluster.instances[i].seen_used_blocks
@@ -59,12 +71,14 @@ def free_blocks(cluster, i):
 @kernel
 def kv_blocks(cluster, i):
     """Return the KV blocks that instance i has in all."""
+    i = checked(cluster, i)
     return cluster.engines[cluster.instances[i].engine].kv_blocks
 
 
 @kernel
 def waiting_blocks(cluster, i):
     """Return the blocks that the waiting requests of instance i need for what they know (prompt and streamed)."""
+    i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
         view = _observe(cluster, i)
         return cluster.instances[i].seen_waiting_blocks + cluster.views[view].waiting_blocks
@@ -74,6 +88,7 @@ def waiting_blocks(cluster, i):
 @kernel
 def held_tokens(cluster, i):
     """Return the prompt and predicted output tokens of all requests at instance i, waiting or running."""
+    i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
         view = _observe(cluster, i)
         return cluster.instances[i].seen_held_tokens + cluster.views[view].held_tokens
@@ -83,7 +98,7 @@ def held_tokens(cluster, i):
 @kernel
 def is_accepting(cluster, request, i):
     """Return whether instance i is active and the request can ever fit there."""
-    instance = cluster.instances[i]
+    instance = cluster.instances[checked(cluster, i)]
     engine = cluster.engines[instance.engine]
     return instance.is_active == 1 and fits_engine(request, engine)
 

@@ -26,11 +26,8 @@ def start_vllm_v1(state, i, instance, engine, now_ps):
         budget = engine.max_num_batched_tokens - n_decodes - chunk
         _admit(state, instance, engine, budget, now_ps)
         return n_decodes, kv_tokens, True
-    preemptions = instance.n_preemptions
+    # Blocks lack, so somebody is preempted, and nobody is admitted in this iteration.
     n_decodes, kv_tokens = _schedule_running(state, i, instance, engine, now_ps)
-    if instance.n_preemptions == preemptions:
-        budget = engine.max_num_batched_tokens - n_decodes - instance.tail_chunk
-        _admit(state, instance, engine, budget, now_ps)
     return n_decodes, kv_tokens, False
 
 

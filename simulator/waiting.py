@@ -10,7 +10,7 @@ import numpy as np
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_order
 from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.state import BY_POLICY, FCFS, NO_REQUEST, PRIORITY, Request
+from servegym.simulator.state import BAD_KEY, BY_POLICY, FCFS, NO_REQUEST, PRIORITY, Request
 
 
 @kernel
@@ -81,9 +81,10 @@ def evaluate_key(state, r, now_ps):
     if cluster.order == BY_POLICY:
         begin, end = cluster.dispatch_params, cluster.order_params
         request = Request(state.requests, np.int64(r))
-        state.requests[r].key = call_order(
-            cluster.order_address, request, now_ps, state.params[begin:end]
-        )
+        key = call_order(cluster.order_address, request, now_ps, state.params[begin:end])
+        if np.isnan(key):  # it would compare as neither before nor after anything
+            cluster.error, cluster.error_instance = BAD_KEY, r
+        state.requests[r].key = key
 
 
 @cold_kernel

@@ -11,27 +11,42 @@ from servegym.simulator.random_stream import random_below
 from servegym.simulator.views import HOLD, is_accepting, n_instances
 
 MOST_SAMPLES = 64
-CHOICES = (Param("d", 2, "instances", 1, MOST_SAMPLES),)
+MOST_TRIES = 32  # at random, before the remaining ones are counted
+CHOICES = (Param("d", 2, "instances", 1, MOST_SAMPLES, is_whole=True),)
 
 
 @kernel
 def sample_instance(cluster, request, memory, rng, n_sampled):
     """Return a random accepting instance not among memory[:n_sampled], or HOLD (mutates memory, rng).
 
-    Tries n times at random, then walks on from the last try, so that whoever accepts is found.
+    Uniform over those left: draws again what was drawn before, and after many tries draws a rank among them.
     """
     n = n_instances(cluster)
-    i = random_below(rng, n)
-    for attempt in range(2 * n):
-        is_fresh = is_accepting(cluster, request, i)
-        for k in range(n_sampled):
-            is_fresh = is_fresh and memory[k] != i
-        if is_fresh:
+    for _ in range(MOST_TRIES):
+        i = random_below(rng, n)
+        if is_left(cluster, request, memory, n_sampled, i):
             memory[n_sampled] = i
             return i
-        is_random = attempt < n and n_sampled * 2 < n
-        i = random_below(rng, n) if is_random else (i + 1) % n
+    n_left = 0
+    for i in range(n):
+        n_left += 1 if is_left(cluster, request, memory, n_sampled, i) else 0
+    rank = random_below(rng, n_left) if n_left > 0 else 0
+    for i in range(n):
+        if is_left(cluster, request, memory, n_sampled, i):
+            if rank == 0:
+                memory[n_sampled] = i
+                return i
+            rank -= 1
     return HOLD
+
+
+@kernel
+def is_left(cluster, request, memory, n_sampled, i):
+    """Return whether instance i accepts the request and is not among memory[:n_sampled]."""
+    for k in range(n_sampled):
+        if memory[k] == i:
+            return False
+    return is_accepting(cluster, request, i)
 
 
 @dispatch_policy(source="Mitzenmacher 2001, on requests", params=CHOICES, memory=MOST_SAMPLES)

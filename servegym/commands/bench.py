@@ -10,12 +10,13 @@ import tyro
 
 from servegym.commands.arguments import Json, Path, parse
 
-BENCHES = ("speed", "fidelity", "cache")
+BENCHES = ("speed", "fidelity", "cache", "workloads")
 DESCRIPTION = """Measure and compare with the targets in benchmarks/targets.py. Exit code 1: a target is missed.
 
-  speed     requests per CPU-second of the simulator
-  fidelity  distance to recorded runs of real engines and of Vidur; needs the data folder
-  cache     seconds of a comparison on an empty and on a warm compile cache
+  speed      requests per CPU-second of the simulator
+  fidelity   distance to recorded runs of real engines and of Vidur; needs the data folder
+  cache      seconds of a comparison on an empty and on a warm compile cache
+  workloads  distance of fitted workloads to the files they were fitted on; needs the data folder
 
 examples:
   servegym bench speed
@@ -26,7 +27,9 @@ examples:
 class Options:
     """What to measure."""
 
-    bench: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="{speed,fidelity,cache}")]
+    bench: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="{speed,fidelity,cache,workloads}")
+    ]
     """Which figures."""
     json_: Json = False
     """Print one JSON list of {name, value, unit, target, met}."""

@@ -69,11 +69,11 @@ class ClusterOptions:
     def to_config(self) -> "ClusterConfig":
         """Return the validated config; ValueError names field and value."""
         from servegym.simulator.config import SCENARIOS, ClusterConfig
-        from servegym.simulator.policy import did_you_mean
+        from servegym.traces.names import near_match
 
         if self.scenario is not None and self.scenario not in SCENARIOS:
             raise ValueError(
-                f"unknown scenario {self.scenario!r}{did_you_mean(self.scenario, SCENARIOS)}"
+                f"unknown scenario {self.scenario!r}; {near_match(self.scenario, SCENARIOS)}"
             )
         options: dict[str, Any] = {**SCENARIOS[self.scenario or "default"]}
         for field in (f.name for f in fields(ClusterOptions) if f.name != "scenario"):

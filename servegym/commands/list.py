@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from servegym.commands.arguments import parse
+
+if TYPE_CHECKING:
+    from servegym.traces import Workload
 
 DESCRIPTION = """Print names, one a line, with what each is.
 
@@ -57,17 +60,23 @@ def profiles() -> list[Line]:
 
 
 def workloads() -> list[Line]:
-    """Return the fitted workloads with their mean lengths and source."""
+    """Return the workloads with mean lengths, recorded rate and arrivals, and source."""
     from servegym.traces import workload, workload_names
 
-    models = [workload(name) for name in workload_names()]
-    return [
-        (
-            m.name,
-            f"mean prompt {m.prompt.mean:,.0f}, output {m.output.mean:,.0f} tokens; {m.source}",
-        )
-        for m in models
-    ]
+    return [(name, describe(workload(name))) for name in workload_names()]
+
+
+def describe(model: "Workload") -> str:
+    """Return a workload's figures, aligned, and its source."""
+    from servegym.traces.arrivals import process_name
+
+    prompt, output = model.mean_prompt_tokens, model.mean_output_tokens
+    rate = model.recorded_rate_per_s
+    shown = "no times" if rate is None else f"{rate:,.3g} req/s"
+    shown = f"{rate:,.0f} req/s" if rate is not None and rate >= 1_000 else shown
+    process = "" if model.arrivals is None else process_name(model.arrivals)
+    lengths = f"mean {prompt:>6,.0f} in {output:>5,.0f} out tokens"
+    return f"{lengths}, {shown:>11} {process:<9}  {model.source}"
 
 
 LISTS: dict[str, Callable[[], list[Line]]] = {

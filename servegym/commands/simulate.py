@@ -17,7 +17,8 @@ DESCRIPTION = """Run one system once and print its summary; --out keeps every re
 examples:
   servegym simulate --workload azure-conv --system least-requests --load 0.9
   servegym simulate --trace trace.csv --system round-robin --instances 8 --horizon-s 600
-  servegym simulate --workload sharegpt --rate 20 --json"""
+  servegym simulate --workload sharegpt --rate 20 --json
+  servegym simulate --scenario tight --load 1 --timeline run.html"""
 
 LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -41,6 +42,8 @@ class Options:
     """The system, `servegym list systems` (least-requests)."""
     out: Path = None
     """Folder for trace.parquet, requests.parquet and manifest.json."""
+    timeline: Path = None
+    """File for the run as a web page: every request, KV use and queues, to zoom into."""
     json_: Json = False
     """Print the summary as one JSON document."""
     served: WorkloadOptions = field(default_factory=WorkloadOptions)
@@ -77,6 +80,10 @@ def run(arguments: Sequence[str]) -> int:
     if options.out is not None:
         result.save(options.out)
         note(f"wrote {options.out}")
+    if options.timeline is not None:
+        from servegym.experiments.timeline import timeline
+
+        note(f"wrote {timeline(result, options.timeline)}")
     return 0
 
 

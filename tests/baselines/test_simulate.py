@@ -80,7 +80,7 @@ def test_rate_scales_the_mean_rate_and_neither_keeps_the_times(trace: Trace):
         ({"load": float("nan")}, "load = nan"),
         ({"rate_per_s": -1.0}, "rate_per_s = -1.0; must be finite and > 0"),
         ({"load": 1.0, "rate_per_s": 1.0}, "must give one of them"),
-        ({"seed": -1}, "seed|non-negative"),
+        ({"seed": -1}, "seed = -1"),
         ({"horizon_s": -1.0}, "horizon_s = -1.0"),
     ],
 )

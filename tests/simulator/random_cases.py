@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from reference.cluster import ReferenceCluster
+from reference.engine import Observation
 from reference.model import InstanceSpec, IterationTime, Request
 
 from servegym.simulator.config import ClusterConfig
@@ -61,10 +62,11 @@ REFERENCE_KEYS: dict[str, Callable[[Request, int], float]] = {
 }
 
 
-class LeastRequests:
-    """The reference's own least-requests, with rotating ties."""
+class Least:
+    """The reference's own least-loaded dispatch, with rotating ties."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[Observation], int]) -> None:
+        self.load = load
         self.start = 0
 
     def __call__(self, cluster: ReferenceCluster, request: Request) -> int:
@@ -72,26 +74,14 @@ class LeastRequests:
         order = [(self.start + k) % n for k in range(n)]
         self.start = (self.start + 1) % n
         fitting = [i for i in order if cluster.fits(request, i)]
-        seen = {i: cluster.observe(request, i) for i in fitting}
-        return min(fitting, key=lambda i: seen[i].n_waiting + seen[i].n_running)
-
-
-class LeastKv(LeastRequests):
-    """The same on KV blocks in use or waited for."""
-
-    def __call__(self, cluster: ReferenceCluster, request: Request) -> int:
-        n = len(cluster.engines)
-        order = [(self.start + k) % n for k in range(n)]
-        self.start = (self.start + 1) % n
-        fitting = [i for i in order if cluster.fits(request, i)]
-        seen = {i: cluster.observe(request, i) for i in fitting}
-        return min(fitting, key=lambda i: seen[i].used_blocks + seen[i].waiting_blocks)
+        return min(fitting, key=lambda i: self.load(cluster.observe(request, i)))
 
 
 REFERENCE_DISPATCH: dict[str, Callable[[], Any]] = {
     "test-by-index": lambda: lambda cluster, request: request.index % len(cluster.engines),
-    "least-requests": LeastRequests,
-    "least-kv": LeastKv,
+    "least-requests": lambda: Least(lambda seen: seen.n_waiting + seen.n_running),
+    "least-kv": lambda: Least(lambda seen: seen.used_blocks + seen.waiting_blocks),
+    "least-tokens": lambda: Least(lambda seen: seen.held_tokens),
 }
 
 
@@ -120,7 +110,7 @@ def random_case(engine: str, seed: int) -> Case:
     is_grid = rng.random() < 0.5
     n = int(rng.integers(2, 60))
     prompt, output = _random_lengths(rng, n)
-    size = int(rng.choice([1, 4, 16, 16, 16]))
+    size = int(rng.choice([1, 3, 4, 16, 16, 24]))
     need = -(-(prompt + output - 1) // size)
     slack = rng.choice([1.05, 1.3, 2.0, 4.0, 30.0])
     kv_blocks = int(need.max() * slack) + int(rng.integers(0, 3))
@@ -170,7 +160,9 @@ def random_case(engine: str, seed: int) -> Case:
         tier=rng.integers(0, 4, n).astype(np.int16),
     )
     dispatch = (
-        "test-by-index" if instances == 1 else str(rng.choice(["least-requests", "least-kv"]))
+        "test-by-index"
+        if instances == 1
+        else str(rng.choice(["least-requests", "least-kv", "least-tokens"]))
     )
     if dispatch == "test-by-index" or (kv_blocks < need.max() and is_mixed):
         dispatch = "least-requests"

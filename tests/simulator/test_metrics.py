@@ -17,8 +17,7 @@ from servegym.simulator.state import (
     NEVER,
     REJECTED,
     REQUEST,
-    RUNNING,
-    WAITING,
+    UNFINISHED,
 )
 from servegym.simulator.unloaded import slowdown, unloaded_ps
 from servegym.traces import Trace
@@ -62,13 +61,13 @@ def test_case_12_one_output_token_has_a_ttft_and_no_tpot():
 
 
 def test_unfinished_request_keeps_the_ttft_it_has_and_has_no_e2e():
-    request = record(status=RUNNING, finish_ps=-1)
+    request = record(status=UNFINISHED, finish_ps=-1)
     assert metrics.ttft(request) == 0.5
     assert math.isnan(metrics.e2e(request)) and math.isnan(metrics.tpot(request))
 
 
 def test_request_never_admitted_has_no_latency_but_a_wait():
-    request = record(status=WAITING, admitted_ps=-1, first_token_ps=-1, finish_ps=-1)
+    request = record(status=UNFINISHED, admitted_ps=-1, first_token_ps=-1, finish_ps=-1)
     for metric in (metrics.ttft, metrics.tpot, metrics.e2e, metrics.queue_time):
         assert math.isnan(metric(request))
     assert metrics.wait_ps(request, 2750 * MS) == 750 * MS  # it has waited from 2.0 to 2.75
@@ -112,7 +111,7 @@ def test_unfinished_request_misses_its_slo_once_overdue(
     first_ms: int, cut_ms: int, is_overdue: bool
 ):
     first_ps = first_ms * MS if first_ms >= 0 else -1
-    request = record(status=RUNNING, first_token_ps=first_ps, finish_ps=-1)
+    request = record(status=UNFINISHED, first_token_ps=first_ps, finish_ps=-1)
     assert metrics.is_slo_missed(request, LIMIT, cut_ms * MS) == is_overdue
     assert not metrics.is_slo_met(request, LIMIT)
 

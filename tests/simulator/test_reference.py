@@ -12,11 +12,13 @@ from random_cases import LOG_FIELDS, Case, random_case, reference_of, simulation
 from reference.engine import NoProgressError as ReferenceNoProgress
 
 from servegym.simulator import state as layout
+from servegym.simulator.config import ClusterConfig
 from servegym.simulator.errors import NoProgressError
+from servegym.traces import load
 
 ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")
 STATUS = {
-    layout.WAITING: "unfinished",
+    layout.UNFINISHED: "unfinished",
     layout.FINISHED: "finished",
     layout.REJECTED: "rejected",
 }
@@ -33,7 +35,7 @@ def compare(case: Case) -> Counter:
     """Run both on one case, reading everything at every read; return which special things happened."""
     simulation, reference = simulation_of(case), reference_of(case)
     if _both_stop(case, simulation, reference):
-        return Counter({"cases": 1, "no progress": 1})
+        return Counter({"no progress": 1})
     _compare_requests(case, simulation, reference)
     if case.horizon_ps is None:
         check_drained(simulation)
@@ -97,3 +99,39 @@ def test_kernels_agree_with_the_reference_on_many_cases(engine, capsys):
     possible = COUNTERS if engine != "static" else {"blocked head": "", "cut by read": ""}
     assert happened["cases"] >= 500
     assert all(happened[label] >= 50 for label in possible), happened
+
+
+VIDUR = {
+    "profile": "a100_sxm/Llama-2-7B/tp1",
+    "kv_blocks": 7424,
+    "max_num_seqs": 128,
+    "watermark": 0.01,
+}
+RECORDED = {
+    "vllm/RTX4090_Llama-3.1-8B": {"profile": "rtx_4090/Llama-3.1-8B/tp1", "kv_blocks": 2588},
+    "vllm/RTXPRO6000_Llama-3.1-8B": {
+        "profile": "rtx_pro_6000/Llama-3.1-8B/tp1",
+        "max_num_seqs": 128,
+    },
+    "vidur/trace_n1000_q2": {**VIDUR, "engine": "vllm-v0", "max_num_batched_tokens": 4096},
+    "vidur/trace_n1000_q3p5": {**VIDUR, "engine": "sarathi", "max_num_batched_tokens": 512},
+    "vidur/trace_n4000_q20": {
+        **VIDUR,
+        "engine": "sarathi",
+        "max_num_batched_tokens": 512,
+        "instances": 8,
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize("name", RECORDED)
+def test_kernels_agree_with_the_reference_on_recorded_inputs(data_dir, name, capsys):
+    trace = load(data_dir / "reference" / f"{name}.csv")
+    options = {"instances": 1, "estimator_params": {"tokens": 1.0}, **RECORDED[name]}
+    case = Case(ClusterConfig(**options), trace, "test-by-index", (), None)
+    happened = compare(case)
+    assert happened["cases"] == 1
+    with capsys.disabled():
+        print(f"\n{name}: {len(trace)} requests agree; {dict(happened)}")
