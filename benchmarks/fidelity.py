@@ -2,9 +2,8 @@
 
 The recorded runs lie in the data folder (reference/, each with SOURCE.md). Nothing is tuned for the RTX 4090. For the
 RTX PRO 6000 and for Vidur's run near its knee one scalar on the iteration time comes from the first requests, and the
-other requests are judged. The scalar is the one that makes the mean TPOT of the first requests equal: the ratio of
-recorded to simulated is applied until it stands still, since a slower engine also runs fuller, so that one step
-overshoots (the row without a target).
+other requests are judged. The scalar is the one that makes the mean TPOT of the first requests equal, by bisection:
+since a slower engine also runs fuller, one step of recorded / simulated overshoots (the row without a target).
 """
 
 import os
@@ -20,7 +19,7 @@ from servegym.benchmarks.targets import judged
 from servegym.simulator.config import ClusterConfig
 from servegym.traces import Trace, load
 
-MOST_STEPS, STANDS_STILL = 20, 1e-4
+SCALARS, SCALAR_STEPS = (0.5, 2.0), 14  # to 1e-4
 VIDUR: dict[str, Any] = {
     "profile": "a100_sxm/Llama-2-7B/tp1",
     "kv_blocks": 7424,
@@ -100,13 +99,13 @@ def fit_scalar(
     trace: Trace, recorded: dict[str, np.ndarray], first_n: int, **options: Any
 ) -> float:
     """Return the scalar on the iteration time that meets the mean TPOT of the first requests."""
-    scalar = 1.0
-    for _ in range(MOST_STEPS):
-        ratio = play(trace, recorded, calibration=scalar, **options).tpot_ratio(slice(first_n))
-        scalar *= ratio
-        if abs(ratio - 1) < STANDS_STILL:
-            return scalar
-    raise RuntimeError(f"the scalar does not settle: {scalar} after {MOST_STEPS} steps")
+    low, high = SCALARS
+    for _ in range(SCALAR_STEPS):
+        scalar = (low + high) / 2
+        run = play(trace, recorded, calibration=scalar, **options)
+        is_too_fast = run.tpot_ratio(slice(first_n)) > 1
+        low, high = (scalar, high) if is_too_fast else (low, scalar)
+    return (low + high) / 2
 
 
 def run() -> list[Row]:

@@ -182,9 +182,9 @@ def fairness(result: "Result") -> float | None:
 
 def warnings_of(result: "Result", totals: np.ndarray) -> list[str]:
     """Return what a reader must know before believing the numbers."""
-    found = []
+    found = list(result.trace.warnings)
     for e, row in enumerate(result.config.fleet_profiles):
-        if row.source.startswith("datasheet estimate"):
+        if row.is_estimate:
             found.append(f"{row.name}: profile is a datasheet estimate, never measured")
         seen = result.instances[result.instances["engine"] == e]
         for name, limit in (("prefill", row.max_prefill_tokens), ("kv", row.max_kv_tokens)):
@@ -196,7 +196,7 @@ def warnings_of(result: "Result", totals: np.ndarray) -> list[str]:
                 )
     if result.n_bad_predictions:
         found.append(
-            f"{result.n_bad_predictions} predictions below one token or NaN, replaced by 1"
+            f"{result.n_bad_predictions} predictions outside 1 .. 2**30 tokens or NaN, replaced"
         )
     unfinished = int(totals["by_status"][:, UNFINISHED].sum())
     if unfinished:

@@ -1,25 +1,29 @@
-"""Fit a workload to the lengths of real requests: empirical quantiles, as numbers in a JSON file.
+"""Fit a workload to real requests: empirical quantiles of lengths and an arrival process.
 
     python -m servegym.traces.fit FILE --name azure-conv
 
-FILE is any trace that `load` reads, or a file of lengths alone. Refitting a shipped workload keeps
-its source, licence and citation; a new one needs them as options. Quantiles lie every 0.1 %, and
-more densely in the upper tail, where few requests carry much of the mean.
+FILE is any trace that `load` reads, a file of lengths alone, or ServeGen's client archive. Refitting
+a shipped workload keeps its source, licence and citation; a new one needs them as options. Quantiles
+lie every 0.1 %, and more densely in the upper tail, where few requests carry much of the mean.
 """
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from servegym.traces.formats import FORMATS
+from servegym.traces.demand.distributions import QuantileTable
+from servegym.traces.demand.requests import Independent
+from servegym.traces.fit_arrivals import fit_arrivals
+from servegym.traces.lengths import load_lengths
 from servegym.traces.load import NoArrivalsError, load
-from servegym.traces.table import open_text, read_table
+from servegym.traces.servegen import is_servegen, read_clients, to_arrivals, to_lengths
 from servegym.traces.trace import Trace
-from servegym.traces.validation import check_tokens, rows_of
-from servegym.traces.workload import QuantileTable, Workload, workload, workload_names
+from servegym.traces.validation import check_tokens
+from servegym.traces.workload import Workload, workload, workload_names
 
 EVEN_LEVELS = 1000
 TAIL_LEVELS = 64
@@ -28,9 +32,9 @@ LEVEL_DIGITS = 6
 Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
-def fit_lengths(
+def fit(
     requests: Trace | tuple[ArrayLike, ArrayLike],
-    name: str,
+    name: str = "fitted",
     source: str = "",
     licence: str = "",
     citation: str = "",
@@ -38,8 +42,9 @@ def fit_lengths(
 ) -> Workload:
     """Return the workload fitted to a trace, or to a pair of prompt and output lengths in tokens.
 
-    Its quantile tables are the data's own; the recorded rate is kept when there are times.
-    ValueError for no requests, or naming the first length that is not >= 1.
+    Lengths are the data's own quantiles, independent of each other; rate and arrival process are
+    fitted when there are times. Labels and tiers are not fitted. ValueError for no requests, or
+    naming the first length that is not >= 1.
     """
     is_trace = isinstance(requests, Trace)
     pair = (requests.prompt_tokens, requests.output_tokens) if is_trace else requests
@@ -59,9 +64,18 @@ def fit_lengths(
         n_rows=len(prompts),
         recorded_rate_per_s=None if rate is None else round(rate, 6),
         made_by=made_by,
-        prompt=quantile_table(prompts),
-        output=quantile_table(outputs),
+        demand=Independent(quantile_table(prompts), quantile_table(outputs)),
+        arrivals=fit_arrivals(requests.arrival_s) if is_trace and rate is not None else None,
     )
+
+
+def fit_clients(path: Path, name: str) -> Workload:
+    """Return the workload of ServeGen's clients: lengths and arrivals by tenant."""
+    clients = read_clients(path)
+    arrivals = to_arrivals(clients)
+    rate = round(arrivals.rate_per_s, 6)
+    n_rows = round(sum(sum(row) for row in arrivals.rates) * arrivals.window_s)
+    return Workload(name, "", "", "", n_rows, rate, "", to_lengths(clients), arrivals)
 
 
 def quantile_table(tokens: NDArray[np.int32]) -> QuantileTable:
@@ -85,52 +99,64 @@ def inside_a_run(values: NDArray[np.generic]) -> NDArray[np.bool_]:
     return inside
 
 
-def read_lengths(path: str | Path) -> Lengths:
-    """Return prompt and output lengths of a file that has lengths but no arrivals.
-
-    ValueError when it has no pair of columns that a known format uses.
-    """
-    path = Path(path)
-    with open_text(path) as text:
-        table = read_table(text, path.name)
-        for entry in FORMATS:
-            if {entry.prompt, entry.output} <= set(table.header):
-                rows, columns = table.read((entry.prompt, entry.output), None)
-                where = rows_of(path.name, rows)
-                prompts = check_tokens("prompt_tokens", columns[entry.prompt], where=where)
-                outputs = check_tokens("output_tokens", columns[entry.output], where=where)
-                return prompts, outputs
-    raise ValueError(f"{path.name} has no known length columns; found {', '.join(table.header)}")
-
-
 def read_requests(path: str | Path) -> Trace | Lengths:
     """Return the trace in a file, or its lengths when it has no arrivals."""
     try:
         return load(path)
     except NoArrivalsError:
-        return read_lengths(path)
+        trace = load_lengths(path, rate_per_s=1.0, seed=0)
+        return trace.prompt_tokens, trace.output_tokens
+
+
+def fit_file(options: argparse.Namespace) -> Workload:
+    """Return the workload fitted to the file, with the options that change what is read."""
+    if is_servegen(options.file):
+        return fit_clients(options.file, options.name)
+    requests = read_requests(options.file)
+    if options.lengths_only and isinstance(requests, Trace):
+        requests = requests.prompt_tokens, requests.output_tokens
+    if options.spread_s is not None and isinstance(requests, Trace):
+        requests = requests.spread_batches(0, options.spread_s)
+    return fit(requests, options.name)
+
+
+def made_by(options: argparse.Namespace) -> str:
+    """Return the command that makes the same model again."""
+    command = f"python -m servegym.traces.fit {options.file.name} --name {options.name}"
+    command += "" if options.spread_s is None else f" --spread-s {options.spread_s:g}"
+    return command + (" --lengths-only" if options.lengths_only else "")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(prog="python -m servegym.traces.fit")
+    parser.add_argument("file", type=Path, help="a trace, a file of lengths, or a ServeGen archive")
+    parser.add_argument("--name", required=True, help="name of the workload")
+    parser.add_argument(
+        "--spread-s", type=float, help="spread batches over a clock tick of so long"
+    )
+    parser.add_argument("--lengths-only", action="store_true", help="leave the arrival times out")
+    for about in ("source", "licence", "citation"):
+        parser.add_argument(f"--{about}", help=f"{about} of the data")
+    parser.add_argument("--out", type=Path, help="where to write (default: NAME.json here)")
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fit FILE and write the model's JSON (to NAME.json, or --out)."""
-    parser = argparse.ArgumentParser(prog="python -m servegym.traces.fit")
-    parser.add_argument("file", type=Path, help="a trace, or a file of lengths")
-    parser.add_argument("--name", required=True, help="name of the workload")
-    for about in ("source", "licence", "citation"):
-        parser.add_argument(f"--{about}", help=f"{about} of the data")
-    parser.add_argument("--out", type=Path, help="where to write (default: NAME.json here)")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     shipped = workload(options.name) if options.name in workload_names() else None
     texts = {about: getattr(options, about) for about in ("source", "licence", "citation")}
     texts = {key: text or getattr(shipped, key, "") for key, text in texts.items()}
     if missing := [key for key, text in texts.items() if not text]:
-        parser.error(f"a new workload needs --{', --'.join(missing)}")
-    made_by = f"python -m servegym.traces.fit {options.file.name} --name {options.name}"
-    fitted = fit_lengths(read_requests(options.file), options.name, made_by=made_by, **texts)
+        parser().error(f"a new workload needs --{', --'.join(missing)}")
+    fitted = replace(fit_file(options), made_by=made_by(options), **texts)
     out = options.out or Path(f"{options.name}.json")
     out.write_text(fitted.to_json(), encoding="utf-8")
-    print(f"{out}: {fitted.n_rows:,} requests, mean prompt {fitted.prompt.mean:,.1f}, ", end="")
-    print(f"mean output {fitted.output.mean:,.1f} tokens")
+    print(
+        f"{out}: {fitted.n_rows:,} requests, mean prompt {fitted.mean_prompt_tokens:,.1f}, ", end=""
+    )
+    print(f"mean output {fitted.mean_output_tokens:,.1f} tokens")
 
 
 if __name__ == "__main__":

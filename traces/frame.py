@@ -1,22 +1,25 @@
 """A trace as a pandas table, one row per request, and back.
 
-Columns: arrival_s, prompt_tokens, output_tokens, tier, and category and tenant when known.
+Columns: arrival_s, prompt_tokens, output_tokens, tier, and category, tenant, model and session when
+known. Prefix blocks and the resolution of times stay out.
 """
 
 import numpy as np
 import pandas as pd
 
-from servegym.traces.labels import Labels
+from servegym.traces.labels import LabelEncoder, Labels
 from servegym.traces.trace import Trace
 from servegym.traces.validation import check_times
 
 REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
+LABELS = ("category", "tenant", "model", "session")
 
 
 def to_frame(trace: Trace) -> pd.DataFrame:
     """Return the requests in order of arrival; labels become categories."""
     columns = {name: getattr(trace, name) for name in (*REQUIRED, "tier")}
-    for name, labels in (("category", trace.category), ("tenant", trace.tenant)):
+    for name in LABELS:
+        labels: Labels | None = getattr(trace, name)
         if labels is not None:
             columns[name] = pd.Categorical.from_codes(labels.codes, list(labels.names))
     return pd.DataFrame(columns)
@@ -35,8 +38,7 @@ def from_frame(frame: pd.DataFrame, sort: bool, name: str, source: str) -> Trace
     return Trace(
         *(frame[column].to_numpy() for column in REQUIRED),
         tier=frame["tier"].to_numpy() if "tier" in frame.columns else None,
-        category=labels_of(frame, "category"),
-        tenant=labels_of(frame, "tenant"),
+        **{name: labels_of(frame, name) for name in LABELS},
         name=name,
         source=source,
         notes=notes,
@@ -44,11 +46,12 @@ def from_frame(frame: pd.DataFrame, sort: bool, name: str, source: str) -> Trace
 
 
 def labels_of(frame: pd.DataFrame, column: str) -> Labels | None:
-    """Return a column as labels, None when the table has no such column."""
+    """Return a column as labels, missing ones as not recorded; None without such a column."""
     if column not in frame.columns:
         return None
     values = frame[column]
-    if not isinstance(values.dtype, pd.CategoricalDtype):
-        return Labels.of(values)
-    names = [str(category) for category in values.cat.categories]
-    return Labels(names, values.cat.codes.to_numpy())
+    encoder = LabelEncoder()
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        encoder = LabelEncoder(str(category) for category in values.cat.categories)
+    encoder.add(values.astype(object).where(values.notna(), None))
+    return encoder.labels()

@@ -18,8 +18,12 @@ from numpy.typing import NDArray
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 GZIP_MAGIC = b"\x1f\x8b"
+TAR_MAGIC, TAR_MAGIC_AT, TAR_HEADER = b"ustar", 257, 512
+
+ROWS_PER_CHUNK = 32_768
 
 Record = tuple[int, Sequence[Any]]
+Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -30,21 +34,30 @@ class Table:
     header: tuple[str, ...]
     records: Iterator[Record]
 
-    def read(
-        self, names: Sequence[str], max_rows: int | None
-    ) -> tuple[NDArray[np.int64], dict[str, list[Any]]]:
+    def read(self, names: Sequence[str], max_rows: int | None) -> tuple[NDArray[np.int64], Columns]:
         """Return the row numbers and the named columns of at most max_rows rows.
 
         A value that a row lacks is None.
         """
+        rows, columns = [np.zeros(0, np.int64)], {name: [] for name in names}
+        for chunk_rows, chunk in self.chunks(names, max_rows):
+            rows.append(chunk_rows)
+            for name in names:
+                columns[name] += chunk[name]
+        return np.concatenate(rows), columns
+
+    def chunks(
+        self, names: Sequence[str], max_rows: int | None
+    ) -> Iterator[tuple[NDArray[np.int64], Columns]]:
+        """Yield row numbers and named columns, ROWS_PER_CHUNK rows at a time."""
         places = [self.place(name) for name in names]
-        rows: list[int] = []
-        columns: list[list[Any]] = [[] for _ in names]
-        for row, values in islice(self.records, max_rows):
-            rows.append(row)
-            for column, place in zip(columns, places, strict=True):
-                column.append(values[place] if place < len(values) else None)
-        return np.array(rows, dtype=np.int64), dict(zip(names, columns, strict=True))
+        records = islice(self.records, max_rows)
+        while chunk := list(islice(records, ROWS_PER_CHUNK)):
+            columns = {
+                name: [values[place] if place < len(values) else None for _, values in chunk]
+                for name, place in zip(names, places, strict=True)
+            }
+            yield np.array([row for row, _ in chunk], dtype=np.int64), columns
 
     def place(self, name: str) -> int:
         """Return the position of a column; ValueError when the header has it twice."""
@@ -63,6 +76,17 @@ def open_text(path: Path) -> IO[str]:
     if start.startswith(GZIP_MAGIC):
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
     return path.open("rt", encoding="utf-8-sig", newline="")
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a tar archive, gzip or not (told by content)."""
+    with path.open("rb") as file:
+        is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    try:
+        with gzip.open(path) if is_gzip else path.open("rb") as file:
+            return file.read(TAR_HEADER)[TAR_MAGIC_AT:].startswith(TAR_MAGIC)
+    except (EOFError, OSError):
+        return False
 
 
 def read_table(text: IO[str], file: str) -> Table:

@@ -1,24 +1,28 @@
 """Trace: the requests of a run, in order of arrival. Immutable and validated.
 
 arrival_s is the truth about time: the engine's picoseconds are rounded from it once, and a replay
-reads the saved trace. Methods return new traces and say what they did in `notes`.
+reads the saved trace. Methods return new traces and say what they did in `notes`; most are defined
+in files of their own (selection, retiming, assignment, concat, describe).
 Left out on purpose: everything that depends on a cluster, and the prompts' text.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from servegym.traces import assignment, plausibility, retiming, selection
+from servegym.traces.concat import concat as join
+from servegym.traces.describe import describe as measure
 from servegym.traces.labels import Labels
+from servegym.traces.prefix_blocks import PrefixBlocks
 from servegym.traces.report import LoadReport
-from servegym.traces.streams import stream
-from servegym.traces.validation import check_arrivals, check_codes, check_tokens, frozen
+from servegym.traces.validation import check_arrivals, check_tiers, check_tokens, frozen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,9 +33,10 @@ class Trace:
     """n requests; all arrays read-only, of length n and in order of arrival.
 
     arrival_s: float64, s, >= 0, non-decreasing. prompt_tokens, output_tokens: int32, >= 1.
-    tier: int16, 0 is the most urgent. category, tenant: Labels, or None when unknown.
-    name, source: what it is and where from. notes: what was done to it.
-    report: what a loader read and dropped, None when it did not come from a file.
+    tier: int16, 0 is the most urgent. category, tenant, model, session: Labels, None if unknown.
+    prefix_blocks: ids of the prompts' blocks, None if unknown. resolution_s: times are known only
+    to a multiple of it (s), None if finely. name, source: what it is and where from.
+    notes: what was done to it. report: what a loader read and dropped, None without a file.
     """
 
     arrival_s: NDArray[np.float64]
@@ -44,6 +49,10 @@ class Trace:
     source: str
     notes: tuple[str, ...]
     report: LoadReport | None
+    model: Labels | None
+    session: Labels | None
+    prefix_blocks: PrefixBlocks | None
+    resolution_s: float | None
 
     def __init__(
         self,
@@ -57,6 +66,10 @@ class Trace:
         source: str = "",
         notes: Sequence[str] = (),
         report: LoadReport | None = None,
+        model: Labels | None = None,
+        session: Labels | None = None,
+        prefix_blocks: PrefixBlocks | None = None,
+        resolution_s: float | None = None,
     ) -> None:
         """Check every column; ValueError names the field, the value and the index at fault."""
         times = check_arrivals(arrival_s)
@@ -65,15 +78,19 @@ class Trace:
             "arrival_s": frozen(times),
             "prompt_tokens": frozen(check_tokens("prompt_tokens", prompt_tokens)),
             "output_tokens": frozen(check_tokens("output_tokens", output_tokens)),
-            "tier": frozen(check_codes("tier", tier)),
+            "tier": frozen(check_tiers(tier)),
             "category": category,
             "tenant": tenant,
+            "model": model,
+            "session": session,
+            "prefix_blocks": prefix_blocks,
         }
         for field, column in columns.items():
             if column is not None and len(column) != len(times):
                 raise ValueError(f"{field} has {len(column)} rows; arrival_s has {len(times)}")
-        texts = {"name": name, "source": source, "notes": tuple(notes), "report": report}
-        for field, value in (columns | texts).items():
+        about = {"name": name, "source": source, "notes": tuple(notes), "report": report}
+        about["resolution_s"] = resolution_s
+        for field, value in (columns | about).items():
             object.__setattr__(self, field, value)
 
     def __setstate__(self, state: dict) -> None:
@@ -113,85 +130,42 @@ class Trace:
 
     @cached_property
     def workload_hash(self) -> str:
-        """32 hex digits of arrivals, lengths, tiers and labels; not of name, source or notes."""
+        """32 hex digits of arrivals, lengths, tiers, labels and prefix blocks, not of texts."""
         digest = blake2b(digest_size=16)
         for array in (self.arrival_s, self.prompt_tokens, self.output_tokens, self.tier):
-            digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+            digest.update(little_endian(array))
         for labels in (self.category, self.tenant):
             if labels is not None:
-                digest.update(repr(labels.names).encode() + labels.codes.astype("<i2").tobytes())
+                digest.update(repr(labels.names).encode() + little_endian(labels.codes))
             digest.update(b"|")
+        for field, labels in (("model", self.model), ("session", self.session)):
+            if labels is not None:
+                names = repr((field, labels.names)).encode()
+                digest.update(names + little_endian(labels.codes))
+        if (blocks := self.prefix_blocks) is not None:
+            digest.update(b"blocks" + little_endian(blocks.ids) + little_endian(blocks.offsets))
         return digest.hexdigest()
 
-    def scale_rate(self, factor: float) -> Self:
-        """Divide every inter-arrival time by factor and change nothing else.
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of results on this trace must know, one sentence each."""
+        return plausibility.caveats(self)
 
-        The first arrival stays where it is. ValueError unless factor is finite and > 0.
-        """
-        if not (np.isfinite(factor) and factor > 0.0):
-            raise ValueError(f"factor = {factor}; must be finite and > 0")
-        if factor == 1.0 or not len(self):
-            return self
-        first = self.arrival_s[0]
-        arrival_s = first + (self.arrival_s - first) / factor
-        return replace(self, arrival_s=arrival_s, notes=(*self.notes, f"rate times {factor:g}"))
-
-    def assign_tiers(self, fractions: Sequence[float], seed: int) -> Self:
-        """Draw each request's tier at random: tier p with probability fractions[p].
-
-        ValueError unless fractions are >= 0 and sum to 1 (within 1e-9).
-        """
-        shares = np.asarray(fractions, dtype=np.float64)
-        if shares.ndim != 1 or not (shares >= 0.0).all() or abs(shares.sum() - 1.0) > 1e-9:
-            raise ValueError(f"fractions = {list(fractions)}; must be >= 0 and sum to 1")
-        edges = np.cumsum(shares)
-        edges /= edges[-1]
-        draws = stream(seed, "tiers").random(len(self))
-        tier = np.searchsorted(edges, draws, side="right")
-        return replace(self, tier=tier, notes=(*self.notes, f"tiers {list(fractions)}"))
-
-    def window(self, start_s: float | None = None, end_s: float | None = None) -> Self:
-        """Keep start_s <= arrival < end_s (s); arrivals then count from start_s (None: from 0)."""
-        start = 0.0 if start_s is None else start_s
-        end = np.inf if end_s is None else end_s
-        if not 0.0 <= start <= end:
-            raise ValueError(f"window = [{start}, {end}); must be 0 <= start_s <= end_s")
-        first, stop = (int(i) for i in np.searchsorted(self.arrival_s, [start, end]))
-        return self.take(slice(first, stop), start, f"window [{start:g}, {end:g}) s")
-
-    def head(self, n: int) -> Self:
-        """Keep the first n requests (all of them when there are fewer)."""
-        if n < 0:
-            raise ValueError(f"n = {n}; must be >= 0")
-        return self.take(slice(0, n), 0.0, f"first {n:,} requests")
-
-    def block(self, k: int, n_blocks: int) -> Self:
-        """Return block k of n_blocks contiguous, disjoint blocks; arrivals count from its first.
-
-        Sizes differ by at most one request. ValueError unless 0 <= k < n_blocks <= n.
-        """
-        if not 0 <= k < n_blocks <= len(self):
-            expected = f"must be 0 <= k < n_blocks <= {len(self)} requests"
-            raise ValueError(f"k = {k}, n_blocks = {n_blocks}; {expected}")
-        first, stop = k * len(self) // n_blocks, (k + 1) * len(self) // n_blocks
-        origin_s = float(self.arrival_s[first])
-        return self.take(slice(first, stop), origin_s, f"block {k} of {n_blocks}")
-
-    def take(self, chosen: slice | NDArray[np.int64], origin_s: float, note: str) -> Self:
-        """Return some requests, in order, with arrivals counted from origin_s (s), and a note."""
-        return replace(
-            self,
-            arrival_s=self.arrival_s[chosen] - origin_s,
-            prompt_tokens=self.prompt_tokens[chosen],
-            output_tokens=self.output_tokens[chosen],
-            tier=self.tier[chosen],
-            category=None if self.category is None else self.category.take(chosen),
-            tenant=None if self.tenant is None else self.tenant.take(chosen),
-            notes=(*self.notes, note),
-        )
+    take = selection.take
+    window = selection.window
+    head = selection.head
+    block = selection.block
+    sample = selection.sample
+    scale_rate = retiming.scale_rate
+    shift = retiming.shift
+    spread_batches = retiming.spread_batches
+    assign_tiers = assignment.assign_tiers
+    assign_categories = assignment.assign_categories
+    concat = join
+    describe = measure
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a pandas table, one row per request; category and tenant only when known."""
+        """Return a pandas table, one row per request; labels only when known, no prefix blocks."""
         from servegym.traces.frame import to_frame
 
         return to_frame(self)
@@ -220,3 +194,8 @@ class Trace:
         from servegym.traces.load import load
 
         return load(path)
+
+
+def little_endian(array: NDArray[Any]) -> bytes:
+    """Return an array's bytes, the same on every machine."""
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()

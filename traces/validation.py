@@ -5,7 +5,8 @@ simulator can trust it: `prompt_tokens[17] = 0; must be >= 1 (row 19 of trace.cs
 Engine time is int64 picoseconds, hence the limit of 106 days on arrivals.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,19 +14,33 @@ from numpy.typing import ArrayLike, NDArray
 
 MAX_ARRIVAL_S = 106 * 86_400.0
 MAX_TOKENS = np.iinfo(np.int32).max
-MAX_CODE = np.iinfo(np.int16).max
-
-Where = Callable[[int], str]
-
-
-def nowhere(index: int) -> str:
-    """The place of a value that came from no file: nothing to add."""
-    return ""
+MAX_TIER = np.iinfo(np.int16).max
+NARROW_CODES = MAX_TIER + 1
 
 
-def rows_of(file: str, rows: Sequence[int] | NDArray[np.int64]) -> Where:
-    """Return a function that names the file row of an index, from the row number of each index."""
-    return lambda index: f" (row {rows[index]} of {file})"
+@dataclass(frozen=True, eq=False)
+class Where:
+    """The place of each value of a column: its index among all values, and its row in a file.
+
+    rows: the file's row numbers, one a value. first: index of the column's first value, above 0
+    when a file is read in chunks. Without a file there is nothing to add to an index.
+    """
+
+    file: str = ""
+    rows: Sequence[int] | NDArray[np.int64] = ()
+    first: int = 0
+
+    def __call__(self, index: int) -> str:
+        """Name the file row of the value at an index of this column."""
+        return f" (row {self.rows[index]} of {self.file})" if self.file else ""
+
+
+nowhere = Where()
+
+
+def rows_of(file: str, rows: Sequence[int] | NDArray[np.int64], first: int = 0) -> Where:
+    """Return the places of a column that was read from these rows of a file."""
+    return Where(file, rows, first)
 
 
 def refuse(field: str, index: int, value: object, rule: str, where: Where = nowhere) -> NoReturn:
@@ -33,7 +48,7 @@ def refuse(field: str, index: int, value: object, rule: str, where: Where = nowh
     shown = value.item() if isinstance(value, np.generic) else value
     if isinstance(shown, float) and shown.is_integer():
         shown = int(shown)
-    raise ValueError(f"{field}[{index}] = {shown!r}; {rule}{where(index)}")
+    raise ValueError(f"{field}[{where.first + index}] = {shown!r}; {rule}{where(index)}")
 
 
 def require(
@@ -67,10 +82,15 @@ def to_numbers(field: str, values: ArrayLike, where: Where = nowhere) -> NDArray
     return numbers
 
 
+def refuse_missing(field: str, index: int, where: Where = nowhere) -> NoReturn:
+    """Raise the ValueError for a value that is not there."""
+    raise ValueError(f"{field}[{where.first + index}] is missing{where(index)}")
+
+
 def refuse_unless_number(field: str, index: int, value: Any, where: Where) -> None:
     """Refuse one value that is missing or cannot be read as a number."""
     if value is None or value == "":
-        raise ValueError(f"{field}[{index}] is missing{where(index)}")
+        refuse_missing(field, index, where)
     try:
         float(value)
     except (TypeError, ValueError):
@@ -83,11 +103,17 @@ def check_arrivals(values: ArrayLike, where: Where = nowhere) -> NDArray[np.floa
     Raises ValueError naming the first row that is not.
     """
     times = check_times(values, where)
-    if times.size:
-        later = np.concatenate([[True], times[1:] >= times[:-1]])
-        rule = "must not be before the arrival above it; sort=True sorts by arrival"
-        require(later, "arrival_s", times, rule, where)
+    check_order(times, where)
     return times
+
+
+def check_order(
+    times: NDArray[np.float64], where: Where = nowhere, last_s: float = -np.inf
+) -> None:
+    """Refuse the first time (s) before the one above it; last_s: the time above the first."""
+    later = np.diff(times, prepend=last_s) >= 0.0
+    rule = "must not be before the arrival above it; sort=True sorts by arrival"
+    require(later, "arrival_s", times, rule, where)
 
 
 def check_times(values: ArrayLike, where: Where = nowhere) -> NDArray[np.float64]:
@@ -95,9 +121,15 @@ def check_times(values: ArrayLike, where: Where = nowhere) -> NDArray[np.float64
     times = to_numbers("arrival_s", values, where).astype(np.float64)
     require(np.isfinite(times), "arrival_s", times, "must be a finite number", where)
     require(times >= 0.0, "arrival_s", times, "must be >= 0", where)
-    rule = f"must be <= {MAX_ARRIVAL_S:,.0f} s (106 days): engine time is int64 picoseconds"
-    require(times <= MAX_ARRIVAL_S, "arrival_s", times, rule, where)
+    check_engine_range(times, where)
     return times
+
+
+def check_engine_range(times: NDArray[np.float64], where: Where = nowhere) -> None:
+    """Refuse the first time (s) that the engine's clock cannot hold."""
+    why = "engine time is int64 picoseconds; start_s and end_s load a part"
+    rule = f"must be <= {MAX_ARRIVAL_S:,.0f} s (106 days): {why}"
+    require(times <= MAX_ARRIVAL_S, "arrival_s", times, rule, where)
 
 
 def check_tokens(
@@ -107,10 +139,20 @@ def check_tokens(
     return check_integers(field, values, least, MAX_TOKENS, where).astype(np.int32)
 
 
-def check_codes(field: str, values: ArrayLike, n_codes: int | None = None) -> NDArray[np.int16]:
-    """Return tiers or label codes as int16[n] in [0, n_codes); ValueError names the first other."""
-    most = MAX_CODE if n_codes is None else n_codes - 1
-    return check_integers(field, values, 0, most, nowhere).astype(np.int16)
+def check_tiers(values: ArrayLike, where: Where = nowhere) -> NDArray[np.int16]:
+    """Return tiers as int16[n], whole numbers >= 0; ValueError names the first other."""
+    return check_integers("tier", values, 0, MAX_TIER, where).astype(np.int16)
+
+
+def check_codes(
+    field: str, values: ArrayLike, n_codes: int
+) -> NDArray[np.int16] | NDArray[np.int32]:
+    """Return label codes in [0, n_codes); ValueError names the first other.
+
+    int16 up to 32,768 labels, else int32.
+    """
+    codes = check_integers(field, values, 0, n_codes - 1, nowhere)
+    return codes.astype(np.int16) if n_codes <= NARROW_CODES else codes.astype(np.int32)
 
 
 def check_integers(

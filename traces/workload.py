@@ -1,51 +1,43 @@
-"""Fitted workloads: length distributions of real traces as numbers, and traces drawn from them.
+"""Workloads: models of real or published request streams as numbers, and traces drawn from them.
 
-Lengths are drawn by inverting empirical quantile tables, prompt and output independently: their
-correlation in production traffic is close to zero, and spiky inputs fit no lognormal. Arrivals are
-a Poisson or Gamma renewal process. Models are JSON files in traces/models, made by traces/fit.py.
+A workload is what requests ask for (traces/demand), perhaps the arrivals that were recorded with it
+(traces/arrivals), and where the numbers come from. Fitted ones are JSON files in
+traces/models, made by traces/fit.py; the papers' synthetic ones are in traces/papers.py.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
-from typing import Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from servegym.traces.arrivals import (
+    ArrivalProcess,
+    Clients,
+    Seed,
+    arrival_process,
+    process_name,
+)
+from servegym.traces.arrivals.process import require_positive
+from servegym.traces.demand.requests import Demand
+from servegym.traces.labels import Labels
+from servegym.traces.model_file import decode, encode, to_text
 from servegym.traces.names import near_match
-from servegym.traces.streams import stream
 from servegym.traces.trace import Trace
 
-Seed = int | np.random.SeedSequence
-Arrivals = Literal["poisson", "gamma"]
-ARRIVALS = ("poisson", "gamma")
+FITTED = "fitted"
 
 
-@dataclass(frozen=True)
-class QuantileTable:
-    """The inverse of a distribution of token counts.
-
-    levels: increasing from 0 to 1. values: tokens, values[k] the quantile at levels[k]; between
-    them it is linear, rounded to whole tokens. mean: of the data itself, tokens.
-    """
-
-    levels: tuple[float, ...]
-    values: tuple[int, ...]
-    mean: float
-
-    def quantile(self, levels: NDArray[np.floating]) -> NDArray[np.int32]:
-        """Return token counts, int32, of the same shape as levels (in [0, 1])."""
-        return np.rint(np.interp(levels, self.levels, self.values)).astype(np.int32)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
-    """A fitted workload: prompt and output lengths, and where the numbers come from.
+    """A model of what is asked for, and where the numbers come from.
 
-    n_rows: requests it was fitted on. recorded_rate_per_s: their mean rate, None when the data has
-    no times. made_by: the command that made the file.
+    n_rows: requests it was fitted on, 0 for a synthetic one. recorded_rate_per_s: their mean rate,
+    None when there are no times. made_by: the command or file that holds the numbers. arrivals: the
+    recorded process, None when unknown.
     """
 
     name: str
@@ -55,48 +47,64 @@ class Workload:
     n_rows: int
     recorded_rate_per_s: float | None
     made_by: str
-    prompt: QuantileTable
-    output: QuantileTable
+    demand: Demand
+    arrivals: ArrivalProcess | None = None
+
+    def __repr__(self) -> str:
+        """The name and the means on one line."""
+        rate = self.recorded_rate_per_s
+        shown = "no times" if rate is None else f"{rate:,.4g} req/s"
+        means = f"{self.mean_prompt_tokens:,.1f}, mean output {self.mean_output_tokens:,.1f} tokens"
+        return f"<Workload {self.name}: {shown}, mean prompt {means}>"
+
+    @property
+    def mean_prompt_tokens(self) -> float:
+        """Mean prompt of a request."""
+        return self.demand.mean_prompt_tokens
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """Mean output of a request."""
+        return self.demand.mean_output_tokens
 
     def draw_lengths(self, n: int, seed: Seed) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return n prompt and n output lengths in tokens, int32.
 
         The first m of n are the same for every n >= m.
         """
-        prompts = self.prompt.quantile(stream(seed, "prompt_tokens").random(n))
-        outputs = self.output.quantile(stream(seed, "output_tokens").random(n))
-        return prompts, outputs
+        requests = self.demand.draw(n, seed)
+        return requests.prompt_tokens, requests.output_tokens
 
     def to_json(self) -> str:
-        """Return the text of a model file: one line for each field."""
-        fields = asdict(self)
-        tables = {key: fields.pop(key) for key in ("prompt", "output")}
-        flat = fields | {f"{key}_{part}": t[part] for key, t in tables.items() for part in t}
-        lines = (f"  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in flat.items())
-        return "{\n" + ",\n".join(lines) + "\n}\n"
+        """Return the text of a model file: one line for each field or row."""
+        table = {field.name: encode(getattr(self, field.name)) for field in fields(self)}
+        return to_text(table) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the text of a model file."""
-        fields = json.loads(text)
-        tables = {}
-        for key in ("prompt", "output"):
-            levels, values = tuple(fields.pop(f"{key}_levels")), tuple(fields.pop(f"{key}_values"))
-            tables[key] = QuantileTable(levels, values, fields.pop(f"{key}_mean"))
-        return cls(**fields, **tables)
+        """Read the text of a model file; ValueError names a kind or field that is not known."""
+        return cls(**{name: decode(value) for name, value in json.loads(text).items()})
 
 
 def workload_names() -> list[str]:
-    """Return the names of the fitted workloads that ship with the package."""
+    """Return the names of the workloads that ship with the package."""
+    from servegym.traces.papers import paper_names
+
     folder = files("servegym.traces.models")
-    return sorted(
-        f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")
-    )
+    fitted = [f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")]
+    return sorted([*fitted, *paper_names()])
 
 
 @cache
 def workload(name: str) -> Workload:
-    """Return a fitted workload by name; ValueError with the near match for an unknown one."""
+    """Return a workload by name; ValueError with the near match for an unknown one.
+
+    `fixed-P-O` is any fixed pair of lengths, such as fixed-512-128.
+    """
+    from servegym.traces.papers import find_paper
+
+    if (found := find_paper(name)) is not None:
+        return found
     if name not in workload_names():
         raise ValueError(f"workload = {name!r}; {near_match(name, workload_names())}")
     return Workload.from_json(files("servegym.traces.models").joinpath(f"{name}.json").read_text())
@@ -105,49 +113,62 @@ def workload(name: str) -> Workload:
 def generate(
     model: Workload | str,
     n: int,
-    rate_per_s: float,
+    rate_per_s: float | None,
     seed: Seed,
-    arrivals: Arrivals = "poisson",
-    cv: float = 1.0,
+    arrivals: str | ArrivalProcess = "poisson",
+    **parameters: Any,
 ) -> Trace:
-    """Draw a trace of n requests that arrive at a mean rate of rate_per_s.
+    """Draw a trace of n requests that arrive at a mean rate of rate_per_s (None: as recorded).
 
-    arrivals: "poisson", or "gamma" inter-arrivals with coefficient of variation cv. Arrivals and
-    lengths are separate streams of the seed: another rate, process or cv keeps every length, and
-    another rate only scales the arrivals. ValueError names a bad value.
+    arrivals: "poisson" or another process by name, its fields as parameters (`arrivals="gamma",
+    cv=3`); a process; or "fitted", the workload's own, stretched in time to the rate. The mean is
+    over the long run: a process with slow changes may be faster or slower for a whole trace.
+    Arrivals and lengths are separate streams of the seed: another rate or process keeps every
+    length (but fitted arrivals of tenants say whose each request is). ValueError names a bad value.
     """
     model = workload(model) if isinstance(model, str) else model
     if n < 0:
         raise ValueError(f"n = {n}; must be >= 0")
+    rate_per_s = model.recorded_rate_per_s if rate_per_s is None else rate_per_s
+    if rate_per_s is None:
+        raise ValueError(f"rate_per_s = None, and {model.name} was recorded without times")
     require_positive("rate_per_s", rate_per_s)
-    gaps = draw_gaps(n, seed, arrivals, cv)
-    prompts, outputs = model.draw_lengths(n, seed)
-    process = f"gamma (cv {cv:g})" if arrivals == "gamma" else "poisson"
+    process = choose_process(model, arrivals, parameters)
+    drawn_at_per_s = model.recorded_rate_per_s if arrivals == FITTED else None
+    times, tenant = draw_arrivals(process, n, drawn_at_per_s or rate_per_s, seed)
+    requests = model.demand.draw(n, seed, tenant)
+    shown = f"fitted {process_name(process)}" if arrivals == FITTED else process_name(process)
+    shown += "".join(f" ({name} {value})" for name, value in parameters.items())
     return Trace(
-        np.cumsum(gaps) / rate_per_s,
-        prompts,
-        outputs,
+        times * (drawn_at_per_s / rate_per_s) if drawn_at_per_s else times,
+        requests.prompt_tokens,
+        requests.output_tokens,
+        category=requests.category,
+        tenant=requests.tenant,
         name=model.name,
-        source=f"fitted workload {model.name}",
-        notes=(f"{process} arrivals at {rate_per_s:g} req/s",),
+        source=f"workload {model.name}",
+        notes=(f"{shown} arrivals at {rate_per_s:g} req/s",),
     )
 
 
-def draw_gaps(n: int, seed: Seed, arrivals: Arrivals, cv: float) -> NDArray[np.float64]:
-    """Return n inter-arrival times with mean 1, float64."""
-    if arrivals not in ARRIVALS:
-        raise ValueError(f"arrivals = {arrivals!r}; {near_match(arrivals, ARRIVALS)}")
-    require_positive("cv", cv)
-    random = stream(seed, "arrivals")
-    if arrivals == "gamma":
-        shape = 1.0 / (cv * cv)
-        return random.standard_gamma(shape, n) / shape
-    if cv != 1.0:
-        raise ValueError(f"cv = {cv}; poisson arrivals have cv 1, use arrivals='gamma'")
-    return random.standard_exponential(n)
+def choose_process(
+    model: Workload, arrivals: str | ArrivalProcess, parameters: dict[str, Any]
+) -> ArrivalProcess:
+    """Return the process meant; ValueError for one that is unknown, or given with parameters."""
+    if isinstance(arrivals, str) and arrivals != FITTED:
+        return arrival_process(arrivals, **parameters)
+    process = model.arrivals if isinstance(arrivals, str) else arrivals
+    if process is None:
+        raise ValueError(f"arrivals = 'fitted'; {model.name} was recorded without times")
+    for name, value in parameters.items():
+        raise ValueError(f"{name} = {value}; a process that is given takes no parameters")
+    return process
 
 
-def require_positive(field: str, value: float) -> None:
-    """Refuse a value that is not finite and > 0."""
-    if not (np.isfinite(value) and value > 0.0):
-        raise ValueError(f"{field} = {value}; must be finite and > 0")
+def draw_arrivals(
+    process: ArrivalProcess, n: int, rate_per_s: float, seed: Seed
+) -> tuple[NDArray[np.float64], Labels | None]:
+    """Return n arrival times, s, and whose they are where the process settles that."""
+    if isinstance(process, Clients):
+        return process.draw_labelled(n, rate_per_s, seed)
+    return process.draw(n, rate_per_s, seed), None

@@ -9,6 +9,7 @@ import tyro
 from servegym.commands.arguments import parse
 
 if TYPE_CHECKING:
+    from servegym.simulator.profiles import Profile
     from servegym.traces import Workload
 
 DESCRIPTION = """Print names, one a line, with what each is.
@@ -47,16 +48,22 @@ def policies() -> list[Line]:
 
 
 def profiles() -> list[Line]:
-    """Return the iteration-time profiles with their default KV blocks, fit error and source."""
+    """Return the iteration-time profiles with KV blocks, fit error, fitted range and source."""
     from servegym.simulator.profiles import profiles as table
 
-    def describe(fit_mape_pct: float | None) -> str:
-        return "not measured" if fit_mape_pct is None else f"fit error {fit_mape_pct:g} %"
+    return [(name, profile_text(row)) for name, row in sorted(table().items())]
 
-    return [
-        (name, f"{row.kv_blocks_default:,} KV blocks, {describe(row.fit_mape_pct)}; {row.source}")
-        for name, row in sorted(table().items())
-    ]
+
+def profile_text(row: "Profile") -> str:
+    """Return what a user chooses a profile by; estimates stand out."""
+    blocks = "-" if row.kv_blocks_default is None else f"{row.kv_blocks_default:,}"
+    if row.is_estimate:
+        return f"{blocks:>7} KV blocks, DATASHEET ESTIMATE, never measured"
+    error = "-" if row.fit_mape_pct is None else f"{row.fit_mape_pct:.1f} %"
+    reach = "range not recorded"
+    if row.max_prefill_tokens is not None and row.max_kv_tokens is not None:
+        reach = f"to {row.max_prefill_tokens:,} prefill, {row.max_kv_tokens:,} KV tokens"
+    return f"{blocks:>7} KV blocks, error {error:>6}, {reach}; {row.source}"
 
 
 def workloads() -> list[Line]:

@@ -87,7 +87,7 @@ def test_drawn_lengths_are_pairs_of_the_trace_and_the_same_every_time():
     assert set(outputs.tolist()) == {1, 2, 3}
     np.testing.assert_array_equal(draw_lengths(trace)[0], prompts)
     model = workload("azure-conv")
-    assert draw_lengths(model)[0].mean() == pytest.approx(model.prompt.mean, rel=0.03)
+    assert draw_lengths(model)[0].mean() == pytest.approx(model.mean_prompt_tokens, rel=0.03)
 
 
 def test_arrivals_of_the_trace_do_not_matter():

@@ -62,7 +62,7 @@ def test_case_14_later_azure_traces_have_zones_mixed_fractions_and_more_columns(
 def test_case_14_mooncake_times_are_milliseconds(written):
     """Read as seconds, an hour of traffic would last 41 days."""
     path = written(
-        '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
+        '{"timestamp": 0, "input_length": 6758, "output_length": 500}\n'
         '\n{"timestamp": 3001, "output_length": 20, "input_length": 7}',
         "trace.jsonl",
     )
@@ -107,40 +107,13 @@ def test_case_14_missing_columns_are_all_listed_with_the_formats_tried(written):
     message = str(caught.value)
     assert "found TIMESTAMP, tokens" in message
     assert "Azure LLM inference trace: missing ContextTokens, GeneratedTokens" in message
-    for name in ("Mooncake trace", "Vidur trace", "vLLM reference run", "plain trace"):
+    for name in ("BurstGPT", "Mooncake trace", "Vidur trace", "splitwise-sim trace", "plain trace"):
         assert f"{name}: missing" in message
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "called"),
-    [
-        (
-            "b.csv",
-            "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n",
-            "BurstGPT",
-        ),
-        (
-            "s.csv",
-            "request_id,arrival_timestamp,batch_size,prompt_size,token_size\n",
-            "splitwise-sim",
-        ),
-        ("chunk-3-trace.csv", "0,1.5,1.0,Gamma,1,1\n", "ServeGen"),
-        ("reason.tar.gz", "", "ServeGen"),
-    ],
-)
-def test_case_14_known_formats_that_are_not_read_yet_are_refused_by_name(
-    written, name: str, content: str, called: str
-):
-    """A list of missing columns would suggest that the file is broken."""
-    with pytest.raises(
-        ValueError, match=f"{name} is {called}.*not supported yet; supported: Azure"
-    ):
-        load(written(content, name))
 
 
 def test_lengths_without_arrivals_are_refused_with_what_is_missing(written):
     path = written("num_prefill_tokens,num_decode_tokens,pd_ratio\n5,6,1.2\n")
-    with pytest.raises(NoArrivalsError, match=r"no arrival column arrived_at \(Vidur trace\)"):
+    with pytest.raises(NoArrivalsError, match=r"no arrival column arrived_at \(Vidur trace\).*fit"):
         load(path)
 
 
@@ -232,7 +205,7 @@ def test_case_13_sort_orders_stably_and_leaves_a_note(written):
 def test_unsorted_azure_counts_from_the_earliest_row(written):
     header = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     path = written(header + "2023-11-16 18:00:01,5,6\n2023-11-16 18:00:00,7,8\n")
-    with pytest.raises(ValueError, match=r"arrival_s\[1\] = 0; must not be before"):
+    with pytest.raises(ValueError, match=r"arrival_s\[1\] = -1; must not be before"):
         load(path)
     assert columns(load(path, sort=True)) == [[0.0, 1.0], [7, 5], [8, 6]]
 

@@ -29,7 +29,7 @@ def made(n: int = 10, gap_s: float = 0.5) -> Trace:
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
     """Any valid small trace."""
-    gaps = draw(st.lists(st.floats(0.0, 1e4), max_size=30))
+    gaps = draw(st.lists(st.floats(0.0, 1e3), max_size=30))
     n = len(gaps)
     tokens = st.lists(st.integers(1, 2**31 - 1), min_size=n, max_size=n)
     tiers = st.lists(st.integers(0, 3), min_size=n, max_size=n)

@@ -1,33 +1,85 @@
-"""What a trace format is: the names of its columns, and how its arrival values become seconds."""
+"""What a trace format is: its column names, its clock, and what else of a row is kept or dropped."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from servegym.traces.prefix_blocks import PrefixBlocks
+from servegym.traces.table import Columns
 from servegym.traces.validation import Where, to_numbers
 
+Ticks = NDArray[Any]
+BlockColumn = tuple[str, int, Callable[[Sequence[Any], Where], PrefixBlocks]]
 
-def seconds(values: Sequence[Any], where: Where) -> NDArray[np.float64]:
-    """Read arrivals that are already seconds; ValueError names one that is no number."""
+
+def numbers(values: Sequence[Any], where: Where) -> Ticks:
+    """Read arrivals that are numbers; ValueError names one that is none."""
     return to_numbers("arrival_s", values, where).astype(np.float64)
+
+
+def zero(earliest: Any) -> Any:
+    """Count from the file's own zero."""
+    return earliest * 0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How arrival values become seconds: (ticks - origin) / ticks_per_s.
+
+    to_ticks: from values as read to numbers, ValueError naming a row. origin: from the earliest
+    arrival's ticks to those of time 0 (elementwise). origin_note: said of an origin that is not 0.
+    """
+
+    to_ticks: Callable[[Sequence[Any], Where], Ticks] = numbers
+    ticks_per_s: float = 1.0
+    origin: Callable[[Any], Any] = zero
+    origin_note: str = ""
+
+    def seconds(self, ticks: Ticks, origin: Any) -> NDArray[np.float64]:
+        """Return s since the origin."""
+        return (ticks - origin) / self.ticks_per_s
+
+
+SECONDS = Clock()
+
+
+def drop_none(columns: Columns, where: Where) -> dict[str, NDArray[np.bool_]]:
+    """Drop no rows."""
+    return {}
+
+
+def no_resolution(arrival_s: NDArray[np.float64]) -> float | None:
+    """Take times as fine as they are."""
+    return None
 
 
 @dataclass(frozen=True)
 class Format:
     """One public format.
 
-    name: what users call it. arrival, prompt, output: its column names. to_seconds: from arrival
-    values, as read, to float64[n] in s; ValueError names the row it cannot read.
+    name: what users call it. arrival, prompt, output: its column names.
+    labels: columns kept as labels where a file has them, by field of Trace. tier: column of tiers.
+    blocks: column of prefix block ids, tokens in a block, and what reads PrefixBlocks from values.
+    screen: columns, where a file has them, by which drops marks rows that are no requests, by reason.
+    resolution: s to which times are known, from all of them. left_out: columns a reader might
+    expect to be kept.
     """
 
     name: str
     arrival: str
     prompt: str
     output: str
-    to_seconds: Callable[[Sequence[Any], Where], NDArray[np.float64]] = seconds
+    clock: Clock = SECONDS
+    labels: Mapping[str, str] = field(default_factory=dict)
+    tier: str | None = None
+    blocks: BlockColumn | None = None
+    screen: tuple[str, ...] = ()
+    drops: Callable[[Columns, Where], dict[str, NDArray[np.bool_]]] = drop_none
+    resolution: Callable[[NDArray[np.float64]], float | None] = no_resolution
+    left_out: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, str, str]:

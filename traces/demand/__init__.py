@@ -1,0 +1,1 @@
+"""What requests ask for: distributions of token counts, and models that draw lengths and labels."""
