@@ -1,4 +1,4 @@
-"""The command line: `servegym compare | simulate | trace | bench | list`, one module per command.
+"""The command line: `servegym compare | simulate | trace | calibrate | bench | list`, one module per command.
 
 Each command is imported when it is called, so help is quick. Exit codes: 0 done, 1 a run failed,
 2 a wrong option, name or file (one line on stderr says which), 130 interrupted.
@@ -16,6 +16,7 @@ COMMANDS = {
     "compare": "run systems on the same traces: differences with intervals and verdicts",
     "simulate": "run one system once",
     "trace": "describe, convert, fit or plot a request log",
+    "calibrate": "fit iteration times to measured iterations of an engine",
     "bench": "measure speed, fidelity or the compile cache against their targets",
     "list": "name the systems, policies, profiles or workloads there are",
 }

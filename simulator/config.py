@@ -5,6 +5,7 @@ parts not built yet (gateway queues, migration, scaling, faults, timeouts) are n
 """
 
 import math
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -32,7 +33,7 @@ class ClusterConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     instances: Annotated[int, Field(ge=1, le=1_000_000)] = 4
-    profile: str | tuple[str, ...] = "a100_sxm/Llama-3.1-8B/tp1"  # a list mixes the fleet, in turn
+    profile: str | tuple[str, ...] = "a100_sxm/Llama-3.1-8B/tp1"  # or a .json; a list mixes it
     engine: EngineName = "vllm-v1"
     max_num_seqs: Annotated[int, Field(ge=1, le=65536)] = 256
     max_num_batched_tokens: Count = 2048  # vllm-v0: padded
@@ -90,9 +91,9 @@ class ClusterConfig(BaseModel):
         find_policy("estimation", self.estimator).check_params(self.estimator_params)
         return self
 
-    @property
+    @cached_property
     def fleet_profiles(self) -> list[Profile]:
-        """The distinct profiles; instance i has number i modulo their count."""
+        """The distinct profiles; instance i has number i modulo their count. Files are read once."""
         names = (self.profile,) if isinstance(self.profile, str) else self.profile
         if not names:
             raise ValueError("profile = []; must name at least one profile")

@@ -7,7 +7,7 @@ folder: trace.parquet (the truth about times), requests.parquet, manifest.json.
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import version
@@ -86,6 +86,7 @@ class Result:
             "dispatch": self.dispatch,
             "params": dict(self.params),
             "config": self.config.model_dump(mode="json"),
+            "profiles": [asdict(row) for row in self.config.fleet_profiles],
             "seed": self.seed,
             "horizon_s": self.horizon_s,
             "load": self.offered_load,
