@@ -6,7 +6,7 @@ writes runs.parquet, table.csv, comparison.png and manifest.json with the comman
 
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -133,6 +133,7 @@ class Comparison:
             "workload": self.workload,
             "workload_hashes": self.workload_hashes,
             "config": self.config.model_dump(mode="json"),
+            "profiles": [asdict(row) for row in self.config.fleet_profiles],
             "load": self.load,
             "rate_per_s": self.rate_per_s,
             "saturation_per_s": self.saturation_per_s,

@@ -24,7 +24,7 @@ class ClusterOptions:
     instances: WholeNumber = None
     """Serving instances (4)."""
     profile: Names = None
-    """Iteration-time profile, `servegym list profiles` (a100_sxm/Llama-3.1-8B/tp1); several mix."""
+    """Iteration times, `servegym list profiles` (a100_sxm/Llama-3.1-8B/tp1) or a .json; several mix."""
     engine: Text = None
     """vllm-v1, vllm-v0, sarathi or static (vllm-v1)."""
     kv_blocks: WholeNumber = None
