@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from servegym.simulator.policy import Policy, find_policy, policy_names
-from servegym.traces.names import near_match
+from servegym.traces.names import near_match, read_settings
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ def find_system(wanted: "str | Policy | System") -> System:
     name, _, settings = wanted.partition(":")
     if name not in system_names():
         raise ValueError(f"unknown system {name!r}; {near_match(name, system_names())}")
-    return _system_of(find_policy("dispatch", name), wanted, _parse_params(wanted, settings))
+    return _system_of(
+        find_policy("dispatch", name), wanted, read_settings("system", wanted, settings)
+    )
 
 
 def system_names() -> list[str]:
@@ -63,17 +65,3 @@ def _system_of(
 ) -> System:
     policy.check_params(params)
     return System(name, policy.name, dict(params), policy.summary, policy.source, own_policy)
-
-
-def _parse_params(wanted: str, settings: str) -> dict[str, float]:
-    """Read "a=1,b=2"; ValueError names the part that is no setting."""
-    params = {}
-    for setting in filter(None, settings.split(",")):
-        name, equals, value = setting.partition("=")
-        try:
-            params[name.strip()] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise ValueError(f"system = {wanted!r}; {setting!r} must be parameter=number")
-    return params

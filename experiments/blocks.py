@@ -30,18 +30,20 @@ def blocks_of_file(trace: Trace, seeds: int, seed: int = 0) -> dict[int, Trace]:
 
 
 def draws_of_workload(
-    model: Workload, n_requests: int, seeds: int, seed: int = 0
+    model: Workload, n_requests: int, seeds: int, seed: int = 0, arrivals: str = "poisson"
 ) -> dict[int, Trace]:
     """Return n_requests drawn independently for each of the seeds seed, seed + 1, ..., by seed.
 
-    Poisson arrivals at the recorded rate, or 1 a second. ValueError below two requests, which have
-    no rate.
+    Arrivals of that process at the recorded rate, or 1 a second. ValueError below two requests, which
+    have no rate.
     """
     check_seeds(seeds, seed)
     if n_requests < 2:
         raise ValueError(f"requests = {n_requests}; must be >= 2")
     rate_per_s = model.recorded_rate_per_s or 1.0
-    return {seed + s: generate(model, n_requests, rate_per_s, seed + s) for s in range(seeds)}
+    return {
+        s: generate(model, n_requests, rate_per_s, s, arrivals) for s in range(seed, seed + seeds)
+    }
 
 
 def check_seeds(seeds: int, seed: int) -> None:

@@ -28,6 +28,7 @@ from servegym.experiments.sources import (
     mean_rate,
     source_options,
     traces_by_seed,
+    with_tiers,
 )
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Policy
@@ -45,6 +46,8 @@ def compare(
     seeds: int = 10,
     n_requests: int = 10_000,
     whole: bool = False,
+    arrivals: str | None = None,
+    tier_mix: str | None = None,
     horizon_s: float | None = None,
     reference: str | None = None,
     progress: bool = True,
@@ -55,11 +58,13 @@ def compare(
     """Play every system on every seed's trace and return the Comparison.
 
     trace: a trace or its file, cut into one block a seed (blocks.py); whole plays all of it once.
-    Without one, workload is drawn from, n_requests a seed. load: mean rate as a fraction of what
-    the cluster sustains; rate_per_s: in requests/s; neither: as recorded. reference: the system
-    that differences are taken to, the first by default. seed: the first of the seeds. command: for
-    the manifest, where there is none for what was given as an object. options: fields of ClusterConfig.
-    Raises ValueError for a bad value, CellError naming system and seed of a run that failed.
+    Without one, workload is drawn from, n_requests a seed, with that arrival process ("poisson",
+    "fitted", "gamma:cv=3"). tier_mix: draw tiers from that mix (tier_mixes.py), for config.tiers.
+    load: mean rate as a fraction of what the cluster sustains; rate_per_s: in requests/s; neither:
+    as recorded. reference: the system that differences are taken to, the first by default. seed:
+    the first of the seeds. command: for the manifest, where there is none for what was given as an
+    object. options: fields of ClusterConfig. Raises ValueError for bad input, CellError naming
+    system and seed of a run that failed.
     """
     check_seeds(seeds, seed)
     found = find_systems(systems)
@@ -67,7 +72,8 @@ def compare(
     cluster = with_options(config, options)
     source = find_source(trace, workload)
     check_load_and_rate(source, load, rate_per_s)
-    recorded = traces_by_seed(source, seeds, n_requests, whole, seed)
+    recorded = traces_by_seed(source, seeds, n_requests, whole, seed, arrivals)
+    recorded = with_tiers(recorded, tier_mix, cluster.tiers)
     if progress:
         announce_compilation()
     saturation_per_s = saturation_rate(source, cluster)
@@ -79,6 +85,7 @@ def compare(
     played = source_options(trace, workload, n_requests)
     if command is None and played is not None and all(isinstance(each, str) for each in systems):
         asked = {"systems": list(found), "reference": reference, **played, "load": load}
+        asked |= {"arrivals": arrivals, "tier_mix": tier_mix}
         asked |= {"rate": rate_per_s, "horizon_s": horizon_s, "seed": seed, "whole": whole}
         command = command_line(asked | {"seeds": None if whole else seeds}, cluster)
     return Comparison(

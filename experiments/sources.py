@@ -27,14 +27,23 @@ def find_source(trace: Trace | str | Path | None, workload: str | Workload) -> S
 
 
 def traces_by_seed(
-    source: Source, seeds: int, n_requests: int, whole: bool, seed: int
+    source: Source, seeds: int, n_requests: int, whole: bool, seed: int, arrivals: str | None = None
 ) -> dict[int, Trace]:
     """Return what each seed plays, times as recorded or drawn; ValueError as in blocks.py."""
     if isinstance(source, Trace):
+        if arrivals is not None:
+            raise ValueError(f"arrivals = {arrivals!r}; a trace has its own arrivals")
         return {seed: source} if whole else blocks_of_file(source, seeds, seed)
     if whole:
         raise ValueError("whole plays a trace file once; a fitted workload has no end")
-    return draws_of_workload(source, n_requests, seeds, seed)
+    return draws_of_workload(source, n_requests, seeds, seed, arrivals or "poisson")
+
+
+def with_tiers(traces: Mapping[int, Trace], mix: str | None, tiers: int) -> dict[int, Trace]:
+    """Return the traces with tiers drawn from a mix by name (None: as they are); seed s draws with s."""
+    if mix is None:
+        return dict(traces)
+    return {seed: trace.assign_tiers(mix, seed, tiers) for seed, trace in traces.items()}
 
 
 def check_load_and_rate(source: Source, load: float | None, rate_per_s: float | None) -> None:

@@ -25,7 +25,7 @@ from servegym.traces.arrivals.process import require_positive
 from servegym.traces.demand.requests import Demand
 from servegym.traces.labels import Labels
 from servegym.traces.model_file import decode, encode, to_text
-from servegym.traces.names import near_match
+from servegym.traces.names import near_match, read_settings
 from servegym.traces.trace import Trace
 
 FITTED = "fitted"
@@ -121,7 +121,7 @@ def generate(
     """Draw a trace of n requests that arrive at a mean rate of rate_per_s (None: as recorded).
 
     arrivals: "poisson" or another process by name, its fields as parameters (`arrivals="gamma",
-    cv=3`); a process; or "fitted", the workload's own, stretched in time to the rate. The mean is
+    cv=3` or "gamma:cv=3"); a process; or "fitted", the workload's own, stretched in time to the rate. The mean is
     over the long run: a process with slow changes may be faster or slower for a whole trace.
     Arrivals and lengths are separate streams of the seed: another rate or process keeps every
     length (but fitted arrivals of tenants say whose each request is). ValueError names a bad value.
@@ -156,7 +156,8 @@ def choose_process(
 ) -> ArrivalProcess:
     """Return the process meant; ValueError for one that is unknown, or given with parameters."""
     if isinstance(arrivals, str) and arrivals != FITTED:
-        return arrival_process(arrivals, **parameters)
+        name, _, settings = arrivals.partition(":")
+        return arrival_process(name, **parameters, **read_settings("arrivals", arrivals, settings))
     process = model.arrivals if isinstance(arrivals, str) else arrivals
     if process is None:
         raise ValueError(f"arrivals = 'fitted'; {model.name} was recorded without times")

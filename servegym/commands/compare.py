@@ -64,6 +64,8 @@ def run(arguments: Sequence[str]) -> int:
         seeds=DEFAULT_SEEDS if options.seeds is None else options.seeds,
         n_requests=DEFAULT_REQUESTS if served.requests is None else served.requests,
         whole=options.whole,
+        arrivals=served.arrivals,
+        tier_mix=served.tier_mix,
         horizon_s=served.horizon_s,
         reference=options.reference,
         seed=served.seed,

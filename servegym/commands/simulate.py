@@ -58,6 +58,8 @@ def run(arguments: Sequence[str]) -> int:
     trace, rate_per_s = served.load_trace(), served.rate
     if trace is None:
         trace, rate_per_s = draw(served), None
+    if served.tier_mix is not None:
+        trace = trace.assign_tiers(served.tier_mix, served.seed, config.tiers)
     from servegym.baselines.simulate import simulate
     from servegym.baselines.systems import find_system
     from servegym.experiments.progress import announce_compilation
@@ -98,7 +100,7 @@ def draw(served: WorkloadOptions) -> "Trace":
     if rate_per_s is None:
         raise ValueError(f"{model.name} was recorded without times; give --load or --rate")
     n_requests = DEFAULT_REQUESTS if served.requests is None else served.requests
-    return generate(model, n_requests, rate_per_s, served.seed)
+    return generate(model, n_requests, rate_per_s, served.seed, served.arrivals or "poisson")
 
 
 def summary_text(summary: dict[str, Any]) -> str:

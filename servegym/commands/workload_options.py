@@ -33,6 +33,10 @@ class WorkloadOptions:
     """Mean rate in requests per second instead; neither: the recorded rate."""
     requests: WholeNumber = None
     """Requests drawn from a fitted workload (10,000)."""
+    arrivals: Text = None
+    """Arrival process of a fitted workload: poisson (default), fitted, gamma:cv=3, weibull:shape=0.5, on-off, ..."""
+    tier_mix: Text = None
+    """Draw each request's tier, for --tiers of them: uniform, gaussian, enterprise, power-law, fair-..."""
     horizon_s: Number = None
     """Stop at this second; requests in flight then count as unfinished."""
     seed: GivenNumber = 0
@@ -51,8 +55,10 @@ class WorkloadOptions:
                 if value is not None:
                     raise ValueError(f"{option} needs --trace")
             return None
-        if self.workload is not None or self.requests is not None:
-            raise ValueError("--trace plays a file; leave --workload and --requests out")
+        if not self.workload is self.requests is self.arrivals is None:
+            raise ValueError(
+                "--trace plays a file; leave --workload, --requests and --arrivals out"
+            )
         from servegym.traces import load
 
         trace = load(self.trace, self.sort, self.start_s, self.end_s, self.max_rows)

@@ -20,7 +20,7 @@ from servegym.experiments.grid import CellError, ConservationError, check_conser
 from servegym.experiments.statistics import Interval
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Policy
-from servegym.traces import Trace, workload
+from servegym.traces import Trace, generate, workload
 
 SYSTEMS = ["round-robin", "random", "least-requests"]
 
@@ -272,3 +272,31 @@ def test_the_printed_table_names_systems_intervals_verdicts_and_notes(comparison
     for note in comparison.notes:
         assert note.split()[0] in text
     assert "azure-conv, 4 seeds of 400 requests on 4 x a100_sxm" in text
+
+
+def test_tiers_and_arrivals_can_be_drawn_for_a_workload():
+    comparison = compare(
+        ["random"],
+        load=0.5,
+        seeds=2,
+        n_requests=400,
+        instances=2,
+        tiers=4,
+        tier_mix="enterprise",
+        arrivals="gamma:cv=3",
+        progress=False,
+    )
+    shares = comparison.runs[[f"tier{p}_offered" for p in range(4)]].sum() / 800
+    assert shares.to_numpy() == pytest.approx([0.1, 0.15, 0.15, 0.6], abs=0.05)
+    assert "--arrivals gamma:cv=3" in (comparison.command or "")
+
+
+def test_a_trace_keeps_its_own_arrivals():
+    trace = generate("azure-conv", n=3000, rate_per_s=10.0, seed=0)
+    with pytest.raises(ValueError, match="arrivals = 'poisson'; a trace has its own arrivals"):
+        compare(["random"], trace, arrivals="poisson", seeds=2, progress=False)
+
+
+def test_what_was_given_as_an_object_has_no_command_to_run_it_again():
+    trace = generate("azure-conv", n=2000, rate_per_s=10.0, seed=0)
+    assert compare(["random"], trace, seeds=2, progress=False).command is None

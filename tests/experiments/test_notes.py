@@ -6,9 +6,9 @@ from servegym.experiments.report import with_interval
 from servegym.experiments.statistics import Interval
 
 
-def cell(seed: int, *warnings: str, peak: float = 0.5, **row) -> Cell:
+def cell(seed: int, *warnings: str, peak: float = 0.5, blocked: int = 0, **row) -> Cell:
     """Return a cell of system "a" that preempted nothing."""
-    return Cell({"system": "a", "seed": seed, "preemptions": 0, **row}, warnings, peak)
+    return Cell({"system": "a", "seed": seed, "preemptions": 0, **row}, warnings, peak, blocked)
 
 
 def test_warnings_that_differ_in_numbers_only_become_one_with_a_count():
@@ -29,9 +29,10 @@ def test_load_notes_begin_below_the_lowest_scenario_and_above_saturation():
     assert load_note(None) is None
 
 
-def test_kv_note_gives_the_peak_and_stops_when_kv_is_nearly_full():
+def test_kv_note_gives_the_peak_and_stops_when_somebody_lacked_blocks():
     assert "peaks at 77 %" in (kv_note([cell(0, peak=0.2), cell(1, peak=0.77)]) or "")
-    assert kv_note([cell(0, peak=0.96)]) is None
+    assert kv_note([cell(0), cell(1, blocked=3)]) is None
+    assert kv_note([cell(0), cell(1, preemptions=1)]) is None
 
 
 def test_length_note_compares_the_arrivals_with_the_time_of_a_request():
