@@ -36,6 +36,12 @@ def test_the_ten_line_policy_is_compared_under_its_own_name():
     assert "queue-averse" in text and "minus least-requests" in text
 
 
+def test_the_pictures_of_the_five_lines_are_drawn(tmp_path: Path):
+    program = BLOCKS[0] + BLOCKS[2]
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+    assert "Timeline of a run" in (tmp_path / "run.html").read_text()
+
+
 @pytest.mark.parametrize("line", COMMAND_LINES)
 def test_every_command_parses(line: str, capsys: pytest.CaptureFixture):
     words = shlex.split(line)
