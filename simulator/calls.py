@@ -24,7 +24,7 @@ def _tuple_type(cls: type, *members: Any) -> types.NamedTuple:
     return types.NamedTuple(members, cls)
 
 
-def _records(dtype: np.dtype) -> types.Array:
+def _records(dtype: np.dtype) -> Any:
     return typeof(np.zeros(1, dtype))
 
 
@@ -112,34 +112,35 @@ call_order = _caller(ORDER)
 call_predict = _caller(PREDICT)
 
 
-if IS_JIT_DISABLED:
+def _point_to_python(state: layout.State) -> int:
+    return python_address(lambda: state)
 
-    def point_to(state):
-        """Return the stand-in for a pointer to the state."""
-        return python_address(lambda: state)
 
-    def state_at(pointer):
-        """Return the state that point_to was given."""
-        return _PYTHON_FUNCTIONS[pointer]()
+def _python_state_at(pointer: int) -> layout.State:
+    return _PYTHON_FUNCTIONS[pointer]()
 
-else:
 
-    @intrinsic
-    def point_to(typing, state):
-        """Put the State tuple (array descriptors, not arrays) into the caller's frame; return its address."""
+@intrinsic
+def _point_to(typing, state):
+    """Put the State tuple (array descriptors, not arrays) into the caller's frame; return its address."""
 
-        def generate(context, builder, _, arguments):
-            slot = cgutils.alloca_once_value(builder, arguments[0])
-            return builder.ptrtoint(slot, context.get_value_type(int64))
+    def generate(context, builder, _, arguments):
+        slot = cgutils.alloca_once_value(builder, arguments[0])
+        return builder.ptrtoint(slot, context.get_value_type(int64))
 
-        return int64(state), generate
+    return int64(state), generate
 
-    @intrinsic
-    def state_at(typing, pointer):
-        """Return the State tuple at an address made by point_to, which must still be running."""
 
-        def generate(context, builder, _, arguments):
-            pointer_type = context.get_value_type(STATE).as_pointer()
-            return builder.load(builder.inttoptr(arguments[0], pointer_type))
+@intrinsic
+def _state_at(typing, pointer):
+    """Return the State tuple at an address made by point_to, whose caller must still be running."""
 
-        return STATE(int64), generate
+    def generate(context, builder, _, arguments):
+        pointer_type = context.get_value_type(STATE).as_pointer()
+        return builder.load(builder.inttoptr(arguments[0], pointer_type))
+
+    return STATE(int64), generate
+
+
+point_to: Any = _point_to_python if IS_JIT_DISABLED else _point_to
+state_at: Any = _python_state_at if IS_JIT_DISABLED else _state_at

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba import config
+from numba import config as numba_config
 from numba.core.typing.templates import Signature
 
+config: Any = numba_config  # its attributes are made at run time
 IS_JIT_DISABLED = bool(config.DISABLE_JIT)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -84,7 +85,7 @@ def cold_kernel(function: Function) -> Function:
     return _compile(function, forceinline=False)
 
 
-def _compile(function: Function, forceinline: bool) -> Function:
+def _compile(function: Function, forceinline: bool) -> Any:
     if IS_JIT_DISABLED:
         return function
     is_engine = Path(inspect.getfile(function)).parent == SIMULATOR_FOLDER

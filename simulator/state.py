@@ -188,7 +188,7 @@ class Request(NamedTuple):
     """One request as policies see it; read it through the accessors of views.py."""
 
     records: np.ndarray  # REQUEST[N]
-    index: int | np.int64
+    index: int | np.int64  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Cluster(NamedTuple):
