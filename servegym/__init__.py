@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         tier_bars,
     )
     from servegym.experiments.recorder import record
+    from servegym.experiments.saved import load_comparison, merge
     from servegym.experiments.timeline import timeline
     from servegym.simulator.config import ClusterConfig
     from servegym.simulator.policy import Param, dispatch_policy, estimator, ordering_policy
@@ -47,6 +48,8 @@ _HOMES = {
     "latency_against_load": "servegym.experiments.plots",
     "latency_cdf": "servegym.experiments.plots",
     "load": "servegym.traces",
+    "load_comparison": "servegym.experiments.saved",
+    "merge": "servegym.experiments.saved",
     "ordering_policy": "servegym.simulator.policy",
     "record": "servegym.experiments.recorder",
     "replay": "servegym.baselines.simulate",
@@ -77,6 +80,8 @@ __all__ = [
     "latency_against_load",
     "latency_cdf",
     "load",
+    "load_comparison",
+    "merge",
     "ordering_policy",
     "record",
     "replay",
