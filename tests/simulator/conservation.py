@@ -3,6 +3,9 @@
 import numpy as np
 
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.state import NEVER
+
+REQUEST_FIELDS = ("prompt_tokens", "output_tokens", "generated", "computed")
 
 
 def check_conservation(simulation: Simulation) -> None:
@@ -25,6 +28,39 @@ def check_conservation(simulation: Simulation) -> None:
     arrived = int(state.shared[0]["next_arrival"])
     ended = int((state.requests["finish_ps"][:arrived] >= 0).sum())
     assert arrived == seated_somewhere + waiting_somewhere + ended
+
+
+def check_blocks(simulation: Simulation) -> None:
+    """Assert that the blocks in use are those of the running requests, counted one by one, now."""
+    state = simulation.state
+    for i, instance in enumerate(state.instances):
+        total = int(state.engines[instance["engine"]]["kv_blocks"])
+        held = sum(held_blocks(simulation, i, p) for p in range(instance["n_running"]))
+        assert total - instance["free_blocks"] == held, f"instance {i}"
+
+
+def held_blocks(simulation: Simulation, i: int, position: int) -> int:
+    """Return the blocks of instance i's request at that position of `slots`: ceil(tokens / block_size)."""
+    state, engine = simulation.state, simulation.config.engine
+    instance = state.instances[i]
+    slot = state.slots[instance["first_slot"] + position]
+    request = {name: int(state.requests[slot["request"]][name]) for name in REQUEST_FIELDS}
+    known = request["prompt_tokens"] + request["generated"]
+    if engine == "static":
+        tokens = request["prompt_tokens"] + request["output_tokens"] - 1
+    elif position < instance["n_decoding"]:
+        # it has computed all but the `left` last; the iteration in flight computes one more
+        left = int(slot["finish_iteration"] - instance["iteration"])
+        tokens = request["prompt_tokens"] + request["output_tokens"] - 1 - left
+        tokens += int(instance["stretch_end_ps"] != NEVER and instance["is_decoding"])
+    elif engine != "vllm-v1":
+        tokens = known  # taken whole at admission
+    elif instance["stretch_end_ps"] == NEVER:
+        tokens = request["computed"]
+    else:
+        is_last = position == instance["n_running"] - 1
+        tokens = request["computed"] + int(instance["tail_chunk"]) if is_last else known
+    return -(-tokens // simulation.config.block_size)
 
 
 def check_drained(simulation: Simulation) -> None:
