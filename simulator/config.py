@@ -61,6 +61,15 @@ class ClusterConfig(BaseModel):
         except ValidationError as error:
             raise ValueError(_one_line(error)) from None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_flags_as_numbers(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise ValueError(f"{name} = {value}; must be no flag")
+        return options
+
     @model_validator(mode="after")
     def _check_together(self) -> "ClusterConfig":
         for row in self.fleet_profiles:
