@@ -11,11 +11,12 @@ from typing import Any
 
 from servegym.baselines.saturation import scale_to_load, scale_to_rate
 from servegym.baselines.systems import System, find_system
-from servegym.simulator.config import ClusterConfig
+from servegym.simulator.config import SCENARIOS, ClusterConfig
 from servegym.simulator.policy import Policy
 from servegym.simulator.result import Result, SavedResult, result_of
 from servegym.simulator.simulation import Simulation
 from servegym.traces import Trace
+from servegym.traces.names import near_match
 
 
 def simulate(
@@ -55,7 +56,12 @@ def simulate(
 
 
 def with_options(config: ClusterConfig | None, options: dict[str, Any]) -> ClusterConfig:
-    """Return the config with some fields replaced, validated anew."""
+    """Return the config with some fields replaced, validated anew; scenario="tight" sets its fields first."""
+    scenario = options.get("scenario")
+    if scenario is not None:
+        if scenario not in SCENARIOS:
+            raise ValueError(f"unknown scenario {scenario!r}; {near_match(scenario, SCENARIOS)}")
+        options = SCENARIOS[scenario] | {k: v for k, v in options.items() if k != "scenario"}
     if config is None:
         return ClusterConfig(**options)
     return ClusterConfig(**(config.model_dump() | options)) if options else config

@@ -18,7 +18,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba.core.errors import NumbaError
 from numba.core.typing.templates import Signature
 
 from servegym.simulator import calls
@@ -97,13 +96,13 @@ class Policy:
     def _compile(self) -> Any:
         try:
             return compile_policy(self.function, SIGNATURES[self.kind])
-        except NumbaError as error:
+        except Exception as error:  # numba's own, but not all of one class
             code = self.function.__code__
             reason = " ".join(str(error).split())
             raise ValueError(
                 f"{self.kind} policy {self.name!r} ({code.co_filename}:{code.co_firstlineno}) "
                 f"does not compile: {reason[:500]}"
-            ) from error
+            ) from None
 
     def memory_size(self, config: Any) -> int:
         """Return the floats of memory that the policy needs with this config."""
@@ -183,6 +182,7 @@ def _register(
         )
         _check_arguments(policy)
         _check_truthful(policy)
+        _check_repeatable(policy)
         before = _REGISTRY.get((kind, policy.name))
         if before is not None and before.function.__module__ != function.__module__:
             raise ValueError(
@@ -202,6 +202,29 @@ def _check_truthful(policy: Policy) -> None:
             raise ValueError(
                 f"{policy.kind} policy {policy.name!r} reads output_tokens, the truth, in "
                 f"{function.__name__}; declare oracle=True"
+            )
+
+
+def _check_repeatable(policy: Policy) -> None:
+    """Refuse a policy that draws from a generator that no seed and no snapshot holds."""
+    for function in reachable_functions(policy.function):
+        values = list(inspect.getclosurevars(function).globals.values())
+        homes = [
+            value.__name__ if inspect.ismodule(value) else value.__module__
+            for value in values
+            if inspect.ismodule(value) or callable(value)
+        ]
+        is_attribute = (
+            any(value is np for value in values) and "random" in function.__code__.co_names
+        )
+        if is_attribute or any(
+            str(home).split(".")[0] == "random" or str(home).startswith("numpy.random")
+            for home in homes
+        ):
+            raise ValueError(
+                f"{policy.kind} policy {policy.name!r} uses np.random or random in {function.__name__}, which no seed "
+                "of a run holds; draw with random_below(rng, n) or random_float(rng) of "
+                "servegym.simulator.random_stream"
             )
 
 

@@ -19,7 +19,7 @@ from servegym.simulator.config import ClusterConfig
 from servegym.simulator.errors import raise_engine_error
 from servegym.simulator.event_loop import measure, run_until
 from servegym.simulator.policy import Policy, find_policy
-from servegym.simulator.seconds import to_ps
+from servegym.simulator.seconds import PS_PER_S, to_ps
 from servegym.traces import Trace
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Simulation:
     @property
     def now_s(self) -> float:
         """The instant up to which everything has happened."""
-        return float(self.state.shared[0]["now_ps"]) * 1e-12
+        return int(self.state.shared[0]["now_ps"]) / PS_PER_S
 
     def run(self, until_s: float | None = None) -> None:
         """Run to the end, the horizon or until_s: iteration ends and arrivals at that instant included.

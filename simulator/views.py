@@ -20,7 +20,7 @@ def n_instances(cluster):
 @kernel
 def now_s(cluster):
     """Return the instant being decided, seconds."""
-    return cluster.shared[0].now_ps * 1e-12
+    return cluster.shared[0].now_ps / 1e12
 
 
 @kernel
@@ -138,7 +138,7 @@ def tier(request):
 @kernel
 def arrival_s(request):
     """Return the request's arrival, seconds."""
-    return request.records[request.index].arrival_ps * 1e-12
+    return request.records[request.index].arrival_ps / 1e12
 
 
 @kernel

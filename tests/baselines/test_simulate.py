@@ -93,3 +93,11 @@ def test_trace_without_a_rate_cannot_be_scaled():
     for load, rate_per_s in ((0.5, None), (None, 2.0)):
         with pytest.raises(ValueError, match="1 requests over 0.0 s has no rate"):
             simulate(Trace([3.0], [20], [2]), profile=FLAT, load=load, rate_per_s=rate_per_s)
+
+
+def test_a_scenario_sets_its_fields_and_options_override_them():
+    trace = generate("azure-conv", n=20, rate_per_s=5.0, seed=0)
+    tight = simulate(trace, scenario="tight", max_num_seqs=64).config
+    assert (tight.kv_blocks, tight.max_num_seqs) == (6000, 64)
+    with pytest.raises(ValueError, match="unknown scenario 'tigth'; did you mean 'tight'"):
+        simulate(trace, scenario="tigth")

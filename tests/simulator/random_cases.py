@@ -40,7 +40,7 @@ profiles().update({p.name: p for p in (_grid_profile("grid", 0.0), _grid_profile
 @ordering_policy(source="test: urgency grows with waiting", time_dependent=True)
 def test_aging(request, now_ps, params):
     """Return the tier minus the seconds waited."""
-    return tier(request) - (now_ps * 1e-12 - arrival_s(request)) * 3.0
+    return tier(request) - (now_ps / 1e12 - arrival_s(request)) * 3.0
 
 
 @ordering_policy(source="test: an order that turns round all the time", time_dependent=True)
@@ -56,7 +56,7 @@ def test_by_index(cluster, request, params, memory, rng):
 
 
 REFERENCE_KEYS: dict[str, Callable[[Request, int], float]] = {
-    "test-aging": lambda r, now: r.tier - (now * 1e-12 - r.arrival_ps * 1e-12) * 3.0,
+    "test-aging": lambda r, now: r.tier - (now / 1e12 - r.arrival_ps / 1e12) * 3.0,
     "test-shuffle": lambda r, now: float((r.prompt_tokens * 7919 + now // 3_000_000_000) % 13),
     "sjf": lambda r, now: float(r.prompt_tokens + r.predicted_tokens),
 }

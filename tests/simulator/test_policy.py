@@ -1,6 +1,7 @@
 """Policies: registered by decorating, found by name, given their own memory, parameters and chance, and checked."""
 
 import pickle
+from random import randrange
 
 import numpy as np
 import odd_policies
@@ -403,3 +404,26 @@ def test_policy_typed_at_a_prompt_works_without_a_file(own_registry):
     exec(compile(source, "<stdin>", "exec"), names)
     records = simulate(one_by_one(2), "test-typed", instances=3).state.requests
     assert records["instance"].tolist() == [2, 2]
+
+
+def test_a_policy_that_draws_from_numpys_generator_is_refused():
+    """Two runs of one seed would differ: no state holds that generator."""
+    with pytest.raises(
+        ValueError, match=r"uses np.random or random in lottery.*random_below\(rng, n\)"
+    ):
+
+        @dispatch_policy(source="test")
+        def lottery(cluster, request, params, memory, rng):
+            return np.random.randint(0, 2)
+
+
+def test_a_helper_that_draws_from_pythons_generator_is_refused():
+    with pytest.raises(ValueError, match="uses np.random or random in _shuffled"):
+
+        @dispatch_policy(source="test")
+        def hidden_lottery(cluster, request, params, memory, rng):
+            return _shuffled()
+
+
+def _shuffled():
+    return randrange(2)
