@@ -4,7 +4,7 @@ Source: Mitzenmacher, The power of two choices in randomized load balancing (200
 sampled instances are looked at, so the cost does not grow with the fleet.
 """
 
-from servegym.baselines.dispatch.signals import blocks_at, requests_at, tokens_at
+from servegym.baselines.dispatch.signals import BLOCKS, REQUESTS, TOKENS, load_at
 from servegym.simulator.kernel import kernel
 from servegym.simulator.policy import Param, dispatch_policy
 from servegym.simulator.random_stream import random_below
@@ -49,43 +49,33 @@ def is_left(cluster, request, memory, n_sampled, i):
     return is_accepting(cluster, request, i)
 
 
-@dispatch_policy(source="Mitzenmacher 2001, on requests", params=CHOICES, memory=MOST_SAMPLES)
-def power_of_two(cluster, request, params, memory, rng):
-    """Return the sampled instance with the fewest requests, waiting or running."""
-    chosen, fewest = HOLD, 0
+@kernel
+def least_of_sample(cluster, request, params, memory, rng, signal):
+    """Return the least loaded of params[0] sampled instances, or HOLD if none accepts; signal: see load_at."""
+    chosen, least = HOLD, 0
     for k in range(int(params[0])):
         i = sample_instance(cluster, request, memory, rng, k)
         if i == HOLD:
             break
-        load = requests_at(cluster, i)
-        if chosen == HOLD or load < fewest:
-            chosen, fewest = i, load
+        load = load_at(cluster, i, signal)
+        if chosen == HOLD or load < least:
+            chosen, least = i, load
     return chosen
+
+
+@dispatch_policy(source="Mitzenmacher 2001, on requests", params=CHOICES, memory=MOST_SAMPLES)
+def power_of_two(cluster, request, params, memory, rng):
+    """Return the sampled instance with the fewest requests, waiting or running."""
+    return least_of_sample(cluster, request, params, memory, rng, REQUESTS)
 
 
 @dispatch_policy(source="Mitzenmacher 2001, on KV blocks", params=CHOICES, memory=MOST_SAMPLES)
 def power_of_two_kv(cluster, request, params, memory, rng):
     """Return the sampled instance with the fewest KV blocks, used or waited for."""
-    chosen, fewest = HOLD, 0
-    for k in range(int(params[0])):
-        i = sample_instance(cluster, request, memory, rng, k)
-        if i == HOLD:
-            break
-        load = blocks_at(cluster, i)
-        if chosen == HOLD or load < fewest:
-            chosen, fewest = i, load
-    return chosen
+    return least_of_sample(cluster, request, params, memory, rng, BLOCKS)
 
 
 @dispatch_policy(source="Mitzenmacher 2001, on tokens", params=CHOICES, memory=MOST_SAMPLES)
 def power_of_two_tokens(cluster, request, params, memory, rng):
     """Return the sampled instance with the fewest prompt and predicted tokens."""
-    chosen, fewest = HOLD, 0
-    for k in range(int(params[0])):
-        i = sample_instance(cluster, request, memory, rng, k)
-        if i == HOLD:
-            break
-        load = tokens_at(cluster, i)
-        if chosen == HOLD or load < fewest:
-            chosen, fewest = i, load
-    return chosen
+    return least_of_sample(cluster, request, params, memory, rng, TOKENS)

@@ -3,6 +3,18 @@
 from servegym.simulator.kernel import kernel
 from servegym.simulator.views import held_tokens, n_running, n_waiting, used_blocks, waiting_blocks
 
+REQUESTS, BLOCKS, TOKENS = 0, 1, 2  # which signal load_at returns
+
+
+@kernel
+def load_at(cluster, i, signal):
+    """Return one of the load signals of instance i."""
+    if signal == REQUESTS:
+        return requests_at(cluster, i)
+    if signal == BLOCKS:
+        return blocks_at(cluster, i)
+    return tokens_at(cluster, i)
+
 
 @kernel
 def requests_at(cluster, i):
