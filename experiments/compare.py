@@ -81,7 +81,9 @@ def compare(
     follow = bar(len(found) * len(traces)) if progress else iter
     cells = play_grid(found, traces, cluster, horizon_s, follow)
     rate_played = mean_rate(traces)
-    load_played = None if rate_played is None else rate_played / saturation_per_s
+    load_played = load
+    if load is None and rate_played is not None:
+        load_played = rate_played / saturation_per_s
     played = source_options(trace, workload, n_requests)
     if command is None and played is not None and all(isinstance(each, str) for each in systems):
         asked = {"systems": list(found), "reference": reference, **played, "load": load}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from servegym.experiments.metrics import Line, comparison_lines, to_record
+from servegym.experiments.metrics import Line, comparison_lines, metrics_of, to_record
+from servegym.experiments.run_text import engine_text
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.kernel import SIMULATOR_HASH
 
@@ -30,10 +31,11 @@ DOTS_PER_INCH = 150
 class Comparison:
     """Systems compared over seeds.
 
-    runs: one row per seed and system, with the columns of grid.flatten. reference: the system that
-    differences are taken to. load: mean rate over saturation, mean over seeds; rate_per_s likewise;
-    None if all requests arrive at once. saturation_per_s: load 1.0, requests/s of the whole
-    cluster. command: how to run it again; None if a system, trace or workload was given as an object.
+    runs: one row per seed and system, with the columns of grid.flatten and grid.settings_of.
+    reference: the system that differences are taken to. load: the one asked for, else mean rate
+    over saturation, mean over seeds; rate_per_s likewise; None if all requests arrive at once.
+    saturation_per_s: load 1.0, requests/s of the whole cluster. command: how to run it again; None
+    if a system, trace or workload was given as an object.
     """
 
     runs: pd.DataFrame
@@ -60,7 +62,7 @@ class Comparison:
     @cached_property
     def lines(self) -> list[Line]:
         """What is said about every metric and system (metrics.py)."""
-        return comparison_lines(self.runs, self.reference)
+        return comparison_lines(self.runs, self.reference, metrics_of(self.runs))
 
     def table(self) -> pd.DataFrame:
         """Return one row per metric and system: mean, interval, paired difference, verdict."""
@@ -68,7 +70,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """One line: what was played on what."""
+        """What was played on what; settings are named where they differ from the defaults."""
         profile = self.config.profile
         name = profile if isinstance(profile, str) else " + ".join(profile)
         offered = self.runs["offered"].tolist()
@@ -77,10 +79,10 @@ class Comparison:
         seeds = f"{len(self.seeds)} seeds of {requests}" if len(self.seeds) > 1 else requests
         rate = "all at once"
         if self.load is not None and self.rate_per_s is not None:
-            rate = f"at load {self.load:.2f} = {self.rate_per_s:.4g} req/s"
+            rate = f"at load {self.load:.4g} = {self.rate_per_s:.4g} req/s"
         return (
             f"{self.workload}, {seeds} requests on {self.config.instances} x {name} "
-            f"({self.config.engine}) {rate}"
+            f"{engine_text(self.config)} {rate}"
         )
 
     def __str__(self) -> str:

@@ -1,16 +1,17 @@
-"""The picture of a comparison: latencies per system above, paired differences below.
+"""The picture of a comparison: per metric, means per system above, paired differences below.
 
-The upper row shows means over seeds with intervals, which overlap because traces differ; the lower
-row shows the differences to the reference within each seed, which the verdicts rest on. The marker
+The upper panel shows means over seeds with intervals, which overlap because traces differ; the one
+below shows the differences to the reference within each seed, which the verdicts rest on. The marker
 repeats what the colour says.
 """
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.metrics import LATENCIES, Line
+from servegym.experiments.metrics import METRICS, Line
 from servegym.experiments.palette import BLUE, GREY, LIGHT_GREY, VERMILION
 from servegym.experiments.statistics import Interval
 
@@ -23,39 +24,49 @@ LOOKS = {
     "worse": (VERMILION, "s"),
     "no difference": (GREY, "D"),
 }
+BY_KEY = {metric.key: metric for metric in METRICS}
+SHOWN = (
+    [BY_KEY[key] for key in ("e2e_mean_s", "ttft_mean_s", "tpot_mean_s")],
+    [BY_KEY[key] for key in ("e2e_p99_s", "ttft_p99_s", "slo_attainment")],
+)
 UNJUDGED = (GREY, "x")  # one seed: no interval, no verdict
-PANEL_WIDTH, ROW_HEIGHT, LINE_HEIGHT = 3.0, 1.0, 0.32  # inches
+PANEL_WIDTH, ROW_HEIGHT, LINE_HEIGHT = 3.6, 1.0, 0.32  # inches
+WRAP_AT, TITLE_HEIGHT = 135, 0.17  # characters and inches of a line of the title
 
 
 def draw(lines: Sequence[Line], title: str) -> np.ndarray:
-    """Return the axes (2, 4) of a new figure: means above, differences to the reference below.
+    """Return the axes (4, 3) of a new figure: the metrics SHOWN, differences below the means.
 
-    One system alone has no differences: then the axes are (1, 4).
+    One system alone has no differences: then the axes are (2, 3).
     """
-    by_metric = {m: [line for line in lines if line.metric == m] for m in LATENCIES}
-    n_systems = len(by_metric[LATENCIES[0]])
-    n_rows = 2 if n_systems > 1 else 1
-    figure, axes = new_figure(n_rows, n_systems)
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    for k, (metric, shown) in enumerate(by_metric.items()):
-        axes[0, k].set_title(metric.label, fontsize=10)
-        draw_means(axes[0, k], shown)
-        if n_rows == 2:
-            draw_differences(axes[1, k], shown)
-    if n_rows == 2 and any(line.mean.low is not None for line in lines):
+    n_systems = len({line.system for line in lines})
+    rows_each = 2 if n_systems > 1 else 1
+    heading = wrap(title, WRAP_AT)
+    figure, axes = new_figure(rows_each * len(SHOWN), n_systems, len(heading))
+    figure.suptitle("\n".join(heading), fontsize=10, x=0.01, ha="left")
+    for block, metrics in enumerate(SHOWN):
+        for k, metric in enumerate(metrics):
+            own = [line for line in lines if line.metric == metric]
+            means = axes[rows_each * block, k]
+            means.set_title(f"{metric.label} ({metric.better} is better)", fontsize=10)
+            draw_means(means, own)
+            if rows_each == 2:
+                draw_differences(axes[2 * block + 1, k], own)
+    if rows_each == 2 and any(line.mean.low is not None for line in lines):
         add_legend(figure)
     return axes
 
 
-def new_figure(n_rows: int, n_systems: int) -> tuple["Figure", np.ndarray]:
-    """Return a figure without a window (Agg), high enough for that many systems a panel."""
+def new_figure(n_rows: int, n_systems: int, title_lines: int) -> tuple["Figure", np.ndarray]:
+    """Return a figure without a window (Agg), high enough for its title and systems a panel."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    height = 0.6 + n_rows * (ROW_HEIGHT + LINE_HEIGHT * n_systems)
-    figure = Figure(figsize=(PANEL_WIDTH * len(LATENCIES) + 1.0, height), layout="constrained")
+    n_columns = len(SHOWN[0])
+    height = 0.5 + TITLE_HEIGHT * title_lines + n_rows * (ROW_HEIGHT + LINE_HEIGHT * n_systems)
+    figure = Figure(figsize=(PANEL_WIDTH * n_columns + 1.0, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(n_rows, len(LATENCIES), squeeze=False, sharey="row")
+    return figure, figure.subplots(n_rows, n_columns, squeeze=False, sharey="row")
 
 
 def draw_means(axes: "Axes", lines: Sequence[Line]) -> None:
@@ -89,7 +100,7 @@ def add_legend(figure: "Figure") -> None:
         Line2D([], [], color=colour, marker=marker, linewidth=2, label=label)
         for label, (colour, marker) in LOOKS.items()
     ]
-    heading = Line2D([], [], linestyle="none", label="bars: 95 % intervals; left of 0 is faster:")
+    heading = Line2D([], [], linestyle="none", label="bars: 95 % intervals; against the reference:")
     figure.legend(
         handles=[heading, *handles],
         loc="outside lower left",

@@ -12,6 +12,7 @@ import numpy as np
 
 from servegym.baselines.simulate import simulate
 from servegym.baselines.systems import System
+from servegym.experiments.run_text import settings_text
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.result import Result
 from servegym.traces import Trace
@@ -41,6 +42,8 @@ PLAIN = (
     "workload_hash",
     "estimator",
 )
+# What routers see and who goes first: beside the text of all settings, to tell pooled runs apart.
+SETTINGS = ("metrics_interval_s", "routers", "order")
 OF_TIER = ("offered", "slo_attainment", "goodput_per_s")
 
 
@@ -97,7 +100,7 @@ def play_cell(
     except Exception as error:
         text = f"system {system.name!r}, seed {seed}: {type(error).__name__}: {error}"
         raise CellError(text) from error
-    row = {"system": system.name, "seed": seed} | flatten(summary)
+    row = {"system": system.name, "seed": seed} | flatten(summary) | settings_of(config)
     blocked = int(result.instances["n_blocked_heads"].sum())
     return Cell(row, tuple(summary["warnings"]), peak_kv_share(result), blocked)
 
@@ -116,6 +119,14 @@ def check_conservation(summary: Mapping[str, Any], n_arrived: int) -> None:
         raise ConservationError(
             f"{n_arrived:,} requests arrived, {summary['offered']:,} were offered, but {told}"
         )
+
+
+def settings_of(config: ClusterConfig) -> dict[str, Any]:
+    """Return the columns that tell pooled runs apart; the estimator is in the summary.
+
+    settings: all that differs from the defaults, as text; "" for nothing. And SETTINGS.
+    """
+    return {"settings": settings_text(config)} | {name: getattr(config, name) for name in SETTINGS}
 
 
 def flatten(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """The metrics that a comparison reports: means, paired differences and verdicts.
 
 Each metric is a column of the runs (one row per system and seed) under its name in
-`Result.summary()`; what it means is in docs/glossary.md and, once, in simulator/metrics.py.
+`Result.summary()`; what it means is in docs/glossary.md and, once, in simulator/metrics.py. The
+interval of a mean is clipped to what the metric can be (no attainment above 100 %, no count below
+0); that of a difference is not.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 from servegym.experiments.statistics import (
     Direction,
     Interval,
+    Values,
     Verdict,
     mean_interval,
     paired_difference,
@@ -24,13 +28,18 @@ from servegym.experiments.statistics import (
 
 @dataclass(frozen=True)
 class Metric:
-    """One column of the runs, times `scale` in `unit`. better: where the metric improves."""
+    """One column of the runs, times `scale` in `unit`. better: where the metric improves.
+
+    least, most: what its mean can be, in `unit`.
+    """
 
     key: str
     label: str
     unit: str
     better: Direction
     scale: float = 1.0
+    least: float = 0.0
+    most: float = math.inf
 
 
 METRICS = (
@@ -39,11 +48,15 @@ METRICS = (
     Metric("ttft_mean_s", "TTFT mean", "s", "lower"),
     Metric("ttft_p99_s", "TTFT P99", "s", "lower"),
     Metric("tpot_mean_s", "TPOT mean", "ms", "lower", 1_000.0),
-    Metric("slo_attainment", "SLO attainment", "%", "higher", 100.0),
+    Metric("slo_attainment", "SLO attainment", "%", "higher", 100.0, most=100.0),
     Metric("goodput_per_s", "goodput", "req/s", "higher"),
     Metric("preemptions", "preemptions", "", "lower"),
 )
-LATENCIES = METRICS[:4]  # what the figure shows
+# Requests that have no latency: reported where there are any.
+UNSERVED = (
+    Metric("rejected", "rejected", "requests", "lower"),
+    Metric("unfinished", "unfinished", "requests", "lower"),
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,16 @@ class Line:
     difference: Interval | None
     difference_percent: float | None  # of the reference's mean
     verdict: Verdict | Literal["reference"] | None
+
+
+def metrics_of(runs: pd.DataFrame) -> list[Metric]:
+    """Return METRICS, and those of UNSERVED that are not 0 in every run."""
+    return [*METRICS, *(metric for metric in UNSERVED if any(runs[metric.key]))]
+
+
+def metric_interval(metric: Metric, values: Values) -> Interval:
+    """Return mean and interval of values in the metric's unit, clipped to what it can be."""
+    return mean_interval(values).clipped(metric.least, metric.most)
 
 
 def comparison_lines(
@@ -84,7 +107,7 @@ def line_of(
     metric: Metric, system: str, own: NDArray[np.float64], base: NDArray[np.float64] | None
 ) -> Line:
     """Return the line of a system from its values and the reference's (None: it is the reference)."""
-    mean = mean_interval(own)
+    mean = metric_interval(metric, own)
     if base is None:
         return Line(metric, system, mean, None, None, "reference")
     difference = paired_difference(own, base)

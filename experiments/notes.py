@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from servegym.experiments.grid import Cell
 from servegym.experiments.statistics import LEVEL
-from servegym.simulator.config import ClusterConfig
+from servegym.simulator.config import SCENARIOS, ClusterConfig
 
 LOW_LOAD = 0.6  # scenarios use 0.6, 0.85, 1.0 and 1.15
+LOAD_NOISE = 1e-9  # relative; a load computed from a rate is not exact
 FEWEST_SEEDS = 10
 SHORT_RUN = 10.0  # arrivals should last that many times a request's mean E2E
 
@@ -21,8 +22,9 @@ def notes_of(cells: Sequence[Cell], load: float | None, config: ClusterConfig) -
     n_seeds = len({cell.row["seed"] for cell in cells})
     own = [
         load_note(load),
+        rejected_note(cells),
         length_note(cells),
-        kv_note(cells),
+        kv_note(cells, config),
         tiers_note(cells, config.tiers),
         seeds_note(n_seeds),
         multiplicity_note(cells, n_seeds),
@@ -35,14 +37,36 @@ def load_note(load: float | None) -> str | None:
     """Say when the load is too low to separate policies, or too high to have a steady state."""
     if load is None:
         return None
-    if load < LOW_LOAD:
+    if load < LOW_LOAD * (1.0 - LOAD_NOISE):
         return (
-            f"load {load:.2f} is too low to separate policies: below {LOW_LOAD} hardly anything queues, and "
+            f"load {load:.4g} is too low to separate policies: below {LOW_LOAD} hardly anything queues, and "
             "what differs differs little; --load 0.95 makes it queue"
         )
-    if load > 1.0:
-        return f"load {load:.2f} is an overload: queues grow through a run, so latencies grow with its length"
-    return None
+    return overload_note(load)
+
+
+def overload_note(load: float) -> str | None:
+    """Say when more arrives than the cluster sustains, by more than float noise."""
+    if load <= 1.0 + LOAD_NOISE:
+        return None
+    return (
+        f"load {load:.4g} is an overload: queues grow through a run, so latencies grow with its "
+        "length"
+    )
+
+
+def rejected_note(cells: Sequence[Cell]) -> str | None:
+    """Say when requests are rejected on arrival, because no instance could ever hold them."""
+    offered = sum(cell.row["offered"] for cell in cells)
+    rejected = sum(cell.row["rejected"] for cell in cells)
+    if not rejected:
+        return None
+    percent = 100.0 * rejected / offered
+    share = f"{percent:.0f}" if percent >= 10.0 else f"{percent:.2g}"
+    return (
+        f"{share} % of requests fit no instance and are rejected (KV blocks or token budget): "
+        "latencies are of the others"
+    )
 
 
 def length_note(cells: Sequence[Cell]) -> str | None:
@@ -54,20 +78,29 @@ def length_note(cells: Sequence[Cell]) -> str | None:
         return None
     arrivals_s, e2e_s = max(short, key=lambda pair: pair[1] / pair[0])
     return (
-        f"runs are short: requests arrive over {arrivals_s:.0f} s and take {e2e_s:.1f} s, so the empty start and "
-        "the drain weigh; take fewer --seeds of a trace, or more --requests of a workload"
+        f"runs are short: requests arrive over {arrivals_s:.0f} s and take {e2e_s:.1f} s on average in the "
+        "worst run, so the empty start and the drain weigh; take fewer --seeds of a trace, or more --requests of a "
+        "workload"
     )
 
 
-def kv_note(cells: Sequence[Cell]) -> str | None:
+def kv_note(cells: Sequence[Cell], config: ClusterConfig) -> str | None:
     """Say when memory never ran short, so that policies that look at KV have nothing to win by it."""
     peak = max((cell.peak_kv_share for cell in cells), default=0.0)
     if any(cell.row["preemptions"] or cell.n_blocked_heads for cell in cells):
         return None
     return (
-        f"KV never binds: it peaks at {100 * peak:.0f} % of an instance's blocks, nobody waits for blocks and "
-        "nothing is preempted, so policies cannot differ by how they handle memory; --scenario tight makes it bind"
+        f"KV never runs short: it peaks at {100 * peak:.0f} % of an instance's blocks, nobody waits for blocks and "
+        f"nothing is preempted, so policies cannot differ by how they handle memory; {tighter(config)} makes it short"
     )
+
+
+def tighter(config: ClusterConfig) -> str:
+    """Name the option that leaves an instance fewer KV blocks than it has."""
+    blocks = min(config.kv_blocks_of(row) for row in config.fleet_profiles)
+    if config.kv_blocks is None and blocks > SCENARIOS["tight"]["kv_blocks"]:
+        return "--scenario tight"
+    return f"--kv-blocks below {blocks:,}"
 
 
 def tiers_note(cells: Sequence[Cell], tiers: int) -> str | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 8.0, 4.0  # inches
-WRAP_AT = 110  # characters of a subtitle
+WRAP_AT, MOST_LINES = 110, 5  # characters and lines of a subtitle
 
 
 def new_axes(n_rows: int = 1, height: float = HEIGHT) -> np.ndarray:
@@ -35,7 +35,7 @@ def given_or_new(ax: "Axes | None") -> "Axes":
 
 def label(ax: "Axes", title: str, subtitle: str, x: str, y: str) -> None:
     """Write a title (what is shown), a smaller line under it (of what), and both axes' names."""
-    lines = wrap(subtitle, WRAP_AT, max_lines=2, placeholder=" …")
+    lines = wrap(subtitle, WRAP_AT, max_lines=MOST_LINES, placeholder=" …")
     ax.set_title(title, loc="left", fontsize=11, pad=8 + 11 * len(lines))
     if lines:
         ax.annotate(

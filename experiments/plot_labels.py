@@ -6,7 +6,7 @@ are named after the same pattern.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from servegym.experiments.metrics import METRICS, Metric
 from servegym.traces.names import near_match
@@ -67,7 +67,7 @@ def plain_metric(key: str, name: str, of_tier: str) -> Metric:
     """Return a metric that is no latency: known under its own name, or called like its column."""
     for metric in METRICS:
         if metric.key == name:
-            return Metric(key, metric.label + of_tier, metric.unit, metric.better, metric.scale)
+            return replace(metric, key=key, label=metric.label + of_tier)
     unit = "req/s" if name.endswith("_per_s") else "s" if name.endswith("_s") else ""
     text = name.removesuffix("_per_s").removesuffix("_s").replace("_", " ")
     return Metric(key, text + of_tier, unit, "lower")

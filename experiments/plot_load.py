@@ -12,10 +12,10 @@ import pandas as pd
 
 from servegym.experiments import palette
 from servegym.experiments.comparison import Comparison
-from servegym.experiments.metrics import Metric
+from servegym.experiments.metrics import Metric, metric_interval
 from servegym.experiments.plot_axes import given_or_new, label, legend_beside, say
 from servegym.experiments.plot_labels import find_metric, with_unit
-from servegym.experiments.statistics import LEVEL, Interval, mean_interval
+from servegym.experiments.statistics import LEVEL, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,8 @@ def points_of(table: pd.DataFrame, system: str, metric: Metric) -> list[tuple[fl
     is_own = (table["system"] == system).to_numpy()
     loads = table["load"].to_numpy(dtype=np.float64)[is_own]
     values = metric.scale * table[metric.key].to_numpy(dtype=np.float64)[is_own]
-    points = [(load, mean_interval(values[loads == load])) for load in np.unique(loads).tolist()]
+    at_load = {load: values[loads == load] for load in np.unique(loads).tolist()}
+    points = [(load, metric_interval(metric, own)) for load, own in at_load.items()]
     return [(load, interval) for load, interval in points if interval.mean is not None]
 
 

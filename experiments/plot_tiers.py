@@ -13,11 +13,11 @@ import pandas as pd
 from servegym.experiments import palette
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.grid import flatten
-from servegym.experiments.metrics import Metric
+from servegym.experiments.metrics import Metric, metric_interval
 from servegym.experiments.plot_axes import given_or_new, label, legend_beside, say
 from servegym.experiments.plot_labels import find_metric, with_unit
 from servegym.experiments.run_text import Run, as_list, common_setting, facts
-from servegym.experiments.statistics import LEVEL, Interval, mean_interval
+from servegym.experiments.statistics import LEVEL, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,10 @@ def tier_bars(
     found = find_metric(metric, table.columns)
     ax = given_or_new(ax)
     bars = {
-        system: [mean_interval(values_of(table, system, c, found)) for c in columns.values()]
+        system: [
+            metric_interval(found, values_of(table, system, column, found))
+            for column in columns.values()
+        ]
         for system in dict.fromkeys(table["system"].tolist())
     }
     n_seeds = max(Counter(table["system"]).values())

@@ -64,9 +64,23 @@ def setting(run: Run) -> str:
 def cluster_text(config: ClusterConfig) -> str:
     """Return the fleet, the engine and what differs from the defaults."""
     profile = config.profile if isinstance(config.profile, str) else " + ".join(config.profile)
-    changed = config.model_dump(exclude_defaults=True, exclude=NAMED)
-    options = "".join(f", {name}={value}" for name, value in changed.items() if value != {})
-    return f"{config.instances} × {profile} ({config.engine}{options})"
+    return f"{config.instances} × {profile} {engine_text(config)}"
+
+
+def engine_text(config: ClusterConfig) -> str:
+    """Return "(vllm-v1, kv_blocks=6000)": the engine and what else differs from the defaults."""
+    return f"({', '.join([config.engine, *changed_options(config, NAMED)])})"
+
+
+def settings_text(config: ClusterConfig) -> str:
+    """Return "instances=8, kv_blocks=6000": all that differs from the defaults; "" for nothing."""
+    return ", ".join(changed_options(config))
+
+
+def changed_options(config: ClusterConfig, exclude: set[str] | None = None) -> list[str]:
+    """Return "name=value" for every field that differs from its default."""
+    changed = config.model_dump(exclude_defaults=True, exclude=exclude)
+    return [f"{name}={value}" for name, value in changed.items() if value != {}]
 
 
 def common_setting(runs: Sequence[Run]) -> str:

@@ -9,7 +9,7 @@ Introduction to the Bootstrap, 13.3. Left out: corrections for making many compa
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -36,6 +36,15 @@ class Interval:
     low: float | None
     high: float | None
     n: int
+
+    def clipped(self, least: float, most: float) -> "Interval":
+        """Return the interval without what the mean cannot be, as a share above 1.
+
+        t intervals are symmetric and know no limits; clipping one never loses a possible mean.
+        """
+        if self.low is None or self.high is None:
+            return self
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
 
 
 def mean_interval(values: Values, level: float = LEVEL) -> Interval:

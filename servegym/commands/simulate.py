@@ -10,6 +10,7 @@ from servegym.commands.cluster_options import ClusterOptions
 from servegym.commands.workload_options import DEFAULT_REQUESTS, WorkloadOptions
 
 if TYPE_CHECKING:
+    from servegym.simulator.result import Result
     from servegym.traces import Trace
 
 DESCRIPTION = """Run one system once and print its summary; --out keeps every request.
@@ -76,6 +77,7 @@ def run(arguments: Sequence[str]) -> int:
         rate_per_s=rate_per_s,
     )
     summary = result.summary()
+    summary["warnings"] = [*summary["warnings"], *load_warnings(result)]
     print(
         json.dumps(summary, indent=2, allow_nan=False) if options.json_ else summary_text(summary)
     )
@@ -101,6 +103,21 @@ def draw(served: WorkloadOptions) -> "Trace":
         raise ValueError(f"{model.name} was recorded without times; give --load or --rate")
     n_requests = DEFAULT_REQUESTS if served.requests is None else served.requests
     return generate(model, n_requests, rate_per_s, served.seed, served.arrivals or "poisson")
+
+
+def load_warnings(result: "Result") -> list[str]:
+    """Return what to know of the load of a run: the one asked for, else that of its rate."""
+    from servegym.baselines.saturation import saturation_rate
+    from servegym.experiments.notes import overload_note
+
+    load, rate_per_s = result.offered_load, result.trace.mean_rate_per_s
+    if load is None and rate_per_s is not None:
+        try:
+            load = rate_per_s / saturation_rate(result.trace, result.config)
+        except ValueError:  # no request fits an instance: the counts say so
+            return []
+    warning = None if load is None else overload_note(load)
+    return [] if warning is None else [warning]
 
 
 def summary_text(summary: dict[str, Any]) -> str:

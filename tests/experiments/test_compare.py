@@ -17,6 +17,7 @@ from servegym.experiments import grid
 from servegym.experiments.compare import compare
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.grid import CellError, ConservationError, check_conservation
+from servegym.experiments.metrics import METRICS, comparison_lines
 from servegym.experiments.statistics import Interval
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Policy
@@ -166,9 +167,9 @@ def test_case_06_a_comparison_in_which_nothing_finishes_is_valid_and_undefined(t
     assert "E2E mean [s]" in str(comparison)
 
 
-def test_notes_say_when_load_is_low_kv_never_binds_and_seeds_are_few(comparison: Comparison):
+def test_notes_say_when_load_is_low_kv_never_runs_short_and_seeds_are_few(comparison: Comparison):
     low = "\n".join(small(["random"], load=0.3).notes)
-    assert "load 0.30 is too low to separate policies" in low and "KV never binds" in low
+    assert "load 0.3 is too low to separate policies" in low and "KV never runs short" in low
     assert "4 seeds are few" in low and "estimator 'constant'" in low
     assert not any("too low" in note for note in comparison.notes)
 
@@ -177,7 +178,7 @@ def test_no_kv_note_once_requests_are_preempted():
     options = {"load": 1.0, "kv_blocks": 1_500, "max_num_seqs": 128, "instances": 1}
     comparison = small(["round-robin"], **options)
     assert column(comparison, "preemptions").sum() > 0
-    assert not any("KV never binds" in note for note in comparison.notes)
+    assert not any("KV never" in note for note in comparison.notes)
 
 
 def test_a_failing_cell_names_its_system_and_seed(monkeypatch: pytest.MonkeyPatch):
@@ -254,15 +255,72 @@ def test_the_figure_shows_every_system_and_the_differences_of_all_but_the_refere
     comparison: Comparison,
 ):
     axes = comparison.plot()
-    assert axes.shape == (2, 4)
+    assert axes.shape == (4, 3)
     assert [label.get_text() for label in axes[0, 0].get_yticklabels()] == SYSTEMS
     assert [label.get_text() for label in axes[1, 0].get_yticklabels()] == SYSTEMS[1:]
-    assert (
-        axes[0, 1].get_title() == "E2E P99" and axes[0, 1].get_xlabel() == "mean over 4 seeds [s]"
-    )
+    assert [means.get_title() for means in axes[::2].flat] == [
+        "E2E mean (lower is better)",
+        "TTFT mean (lower is better)",
+        "TPOT mean (lower is better)",
+        "E2E P99 (lower is better)",
+        "TTFT P99 (lower is better)",
+        "SLO attainment (higher is better)",
+    ]
+    assert axes[0, 2].get_xlabel() == "mean over 4 seeds [ms]"
     left, right = axes[0, 0].get_xlim()
     assert left == 0.0 and right > comparison.table()["high"].iloc[: len(SYSTEMS)].max()
-    assert small(["random"]).plot().shape == (1, 4)
+    assert small(["random"]).plot().shape == (2, 3)
+
+
+def test_a_long_title_is_wrapped_inside_the_figure():
+    options = {"kv_blocks": 9_000, "max_num_seqs": 64, "order": "sjf", "estimator": "oracle"}
+    comparison = small(["random"], metrics_interval_s=0.5, routers=2, **options)
+    figure = comparison.plot()[0, 0].figure
+    figure.canvas.draw()
+    title = figure._suptitle
+    assert title.get_text().replace("\n", " ") == comparison.title
+    assert title.get_window_extent().x1 <= figure.bbox.x1
+    assert title.get_window_extent().y1 <= figure.bbox.y1
+
+
+def test_runs_with_other_settings_are_told_apart_in_title_and_columns():
+    stale = small(["random"], metrics_interval_s=5.0, kv_blocks=9_000, instances=2)
+    assert "(vllm-v1, kv_blocks=9000, metrics_interval_s=5.0) at load 0.9 =" in stale.title
+    told = stale.runs[["settings", "metrics_interval_s", "routers", "order", "estimator"]]
+    settings = "instances=2, kv_blocks=9000, metrics_interval_s=5.0"
+    assert set(told.itertuples(index=False, name=None)) == {(settings, 5.0, 1, "fcfs", "constant")}
+    assert set(small(["random"]).runs["settings"]) == {""}
+
+
+def test_load_1_is_no_overload_and_stays_what_was_asked_for():
+    comparison = small(["random"], load=1.0)
+    assert comparison.load == comparison.manifest()["load"] == 1.0
+    again = small(["random"], load=None, rate_per_s=comparison.saturation_per_s)
+    assert not any("overload" in note for note in (*comparison.notes, *again.notes))
+
+
+def test_rejected_requests_are_counted_in_the_table_and_said():
+    comparison = small(["random", "round-robin"], kv_blocks=100)
+    rejected = column(comparison, "rejected", "random")
+    assert rejected.min() > 0
+    assert row_of(comparison, "rejected", "random")["mean"] == pytest.approx(rejected.mean())
+    share = 100 * rejected.sum() / 1_600
+    assert any(note.startswith(f"{share:.0f} % of requests fit no") for note in comparison.notes)
+    assert "unfinished" not in set(comparison.table()["metric"])
+    cut = small(["random"], horizon_s=5.0)
+    assert row_of(cut, "unfinished", "random")["mean"] > 0
+
+
+def test_the_interval_of_a_mean_stays_within_what_the_metric_can_be():
+    runs = pd.DataFrame({"system": "a", "seed": range(3), "slo_attainment": [1.0, 1.0, 0.9]})
+    runs = runs.assign(preemptions=[0, 0, 9])
+    shown = [metric for metric in METRICS if metric.key in runs.columns]
+    share, count = comparison_lines(runs, "a", shown)
+    assert share.mean.high == 100.0 and (share.mean.low or 0.0) < 90.0
+    assert count.mean.low == 0.0 and (count.mean.high or 0.0) > 9.0
+    other = runs.assign(system="b", slo_attainment=1.0)
+    better = comparison_lines(pd.concat([runs, other]), "a", shown)[1].difference
+    assert better is not None and better.low is not None and better.low < 0.0
 
 
 def test_the_printed_table_names_systems_intervals_verdicts_and_notes(comparison: Comparison):

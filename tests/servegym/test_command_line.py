@@ -16,6 +16,8 @@ from servegym.experiments import progress
 from servegym.simulator.config import SCENARIOS, ClusterConfig
 from servegym.simulator.profiles import profiles
 from servegym.traces import generate, workload_names
+from servegym.traces.arrivals import PROCESSES
+from servegym.traces.tier_mixes import mix_names
 
 QUICK = ["--requests", "300", "--seeds", "3", "--load", "0.9"]
 Capture = pytest.CaptureFixture[str]
@@ -178,6 +180,16 @@ def test_simulate_draws_the_workload_at_the_rate_asked_for(capsys: Capture):
         assert json.loads(capsys.readouterr().out)["rate_per_s"] == pytest.approx(7.5, rel=0.1)
 
 
+def test_simulate_says_when_a_load_or_a_rate_is_an_overload(capsys: Capture):
+    quick = ["simulate", "--requests", "300"]
+    for asked, is_overload in (("--load 1", False), ("--load 1.5", True), ("--rate 500", True)):
+        assert main([*quick, *asked.split()]) == 0
+        assert ("is an overload" in capsys.readouterr().out) is is_overload
+    assert main([*quick, "--load", "2", "--json"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert warnings[-1].startswith("load 2 is an overload")
+
+
 def test_options_reach_the_cluster(capsys: Capture):
     words = (
         "--instances 3 --engine sarathi --max-num-batched-tokens 512 --order sjf --bypass-blocked"
@@ -224,12 +236,32 @@ def test_list_names_what_there_is(capsys: Capture):
     for what, expected in {
         "systems": ["round-robin", "power-of-two"],
         "policies": ["least-requests", "sjf", "oracle"],
+        "orders": ["fcfs", "priority", "sjf"],
+        "estimators": ["constant", "oracle"],
         "profiles": list(profiles()),
+        "scenarios": list(SCENARIOS),
         "workloads": workload_names(),
+        "arrivals": ["fitted", *PROCESSES],
+        "tier-mixes": mix_names(),
     }.items():
         assert main(["list", what]) == 0
         named = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
         assert set(expected) <= set(named) and len(named) == len(set(named))
+
+
+def test_lists_say_how_parameters_are_given(capsys: Capture):
+    for what, expected in {
+        "systems": "power-of-two         Return the sampled instance with the fewest requests, waiting or running. "
+        "[d=2, whole, 1 to 64 instances]",
+        "estimators": "constant  Predict the same output tokens for every request. "
+        "[tokens=<from the trace>, 1 to 1,073,741,824 tokens]",
+        "scenarios": "tight    kv_blocks=6,000, max_num_seqs=128",
+        "arrivals": "on-off         Poisson bursts of mean length on_s, with silences of mean length off_s between "
+        "them. [on_s=X] [off_s=X]",
+        "tier-mixes": "gaussian         30/70 %   15/70/15 %   5/20/50/20/5 %",
+    }.items():
+        assert main(["list", what]) == 0
+        assert expected in capsys.readouterr().out.splitlines()
 
 
 def test_names_are_split_at_commas_that_do_not_belong_to_parameters():
