@@ -132,9 +132,12 @@ def _instance_rate(lengths: tuple[np.ndarray, np.ndarray], config: ClusterConfig
     """Return measure_rate, from the disk if it is known there."""
     path = cache_root() / "saturation" / f"{_key(lengths, config)}.json"
     try:
-        return float(json.loads(path.read_text())["rate_per_s"])
+        rate = float(json.loads(path.read_text())["rate_per_s"])
+        if np.isfinite(rate) and rate >= 0:
+            return rate
     except (OSError, ValueError, KeyError, TypeError):
-        rate = measure_rate(lengths, config)
+        pass
+    rate = measure_rate(lengths, config)
     _write_whole(path, json.dumps({"rate_per_s": rate, "profile": config.profile}))
     return rate
 

@@ -6,6 +6,7 @@ Options are fields of ClusterConfig and override those of a config that is given
 saved result again: identical, request by request.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from servegym.simulator.result import Result, SavedResult, result_of
 from servegym.simulator.simulation import Simulation
 from servegym.traces import Trace
 from servegym.traces.names import near_match
+
+PLAYED = ["status", "instance", "admitted_s", "first_token_s", "finish_s", "preemptions"]
 
 
 def simulate(
@@ -67,22 +70,38 @@ def with_options(config: ClusterConfig | None, options: dict[str, Any]) -> Clust
     return ClusterConfig(**(config.model_dump() | options)) if options else config
 
 
-def replay(folder: str | Path) -> Result:
-    """Run a saved result again, from its trace and manifest.
+class ReplayError(RuntimeError):
+    """A run could not be repeated: playing it again gave some request something else."""
 
-    ValueError if its policy is not registered in this process, or the trace is not the manifest's.
+
+def replay(folder: str | Path) -> Result:
+    """Run a saved result again, from its trace and manifest (see rerun)."""
+    return rerun(SavedResult.read(Path(folder)))
+
+
+def rerun(saved: SavedResult) -> Result:
+    """Return the Result of a saved run, played again.
+
+    ValueError if its policy is not registered in this process, or a profile is not what it was; ReplayError if the
+    table of requests comes out differently.
     """
-    saved = SavedResult.read(Path(folder))
-    manifest = saved.manifest
+    kept, config = saved.manifest, saved.config
+    for row, then in zip(config.fleet_profiles, kept["profiles"], strict=True):
+        if asdict(row) != then:
+            raise ValueError(f"profile {row.name} is not what it was when {kept['system']} ran")
     simulation = Simulation(
         saved.trace,
-        saved.config,
-        find_system(manifest["dispatch"]).policy,
-        dispatch_params=manifest["params"],
-        seed=manifest["seed"],
-        horizon_s=manifest["horizon_s"],
+        config,
+        find_system(kept["dispatch"]).policy,
+        dispatch_params=kept["params"],
+        seed=kept["seed"],
+        horizon_s=kept["horizon_s"],
     )
     simulation.run()
-    return result_of(
-        simulation, system=manifest["system"], offered_load=manifest["load"], copy=False
-    )
+    result = result_of(simulation, system=kept["system"], offered_load=kept["load"], copy=False)
+    if not result.requests[PLAYED].astype(str).equals(saved.requests[PLAYED].astype(str)):
+        raise ReplayError(
+            f"a second run of {kept['system']} differs from the one saved; was its policy or the "
+            f"simulator (then {kept['engine_hash']}) changed since?"
+        )
+    return result

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from servegym.baselines.simulate import ReplayError, rerun
 from servegym.experiments.evictions import Evictions
 from servegym.experiments.run_text import Run
 from servegym.simulator.policy import find_policy
-from servegym.simulator.result import Result, SavedResult, result_of
+from servegym.simulator.result import Result, SavedResult
 from servegym.simulator.seconds import PS_PER_S
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import FINISHED
@@ -28,10 +29,6 @@ N_SAMPLES = 1000
 # What the second run must give again: everything of a request that the table shows.
 PROMISED = ("arrival_ps", "admitted_ps", "first_token_ps", "finish_ps", "predicted_tokens",
             "status", "instance", "preemptions", "migrations", "recomputed_tokens")  # fmt: skip
-
-
-class ReplayError(RuntimeError):
-    """The run could not be repeated: its policy or the simulator is not what it was."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,28 +116,6 @@ def simulation_of(result: Result) -> Simulation:
         seed=result.seed,
         horizon_s=result.horizon_s,
     )
-
-
-def rerun(saved: SavedResult) -> Result:
-    """Return the Result of a saved run, played again; ReplayError if its table differs."""
-    kept = saved.manifest
-    simulation = Simulation(
-        saved.trace,
-        saved.config,
-        find_policy("dispatch", kept["dispatch"]),
-        dispatch_params=kept["params"],
-        seed=kept["seed"],
-        horizon_s=kept["horizon_s"],
-    )
-    simulation.run()
-    result = result_of(simulation, system=kept["system"], offered_load=kept["load"], copy=False)
-    columns = ["status", "instance", "admitted_s", "first_token_s", "finish_s", "preemptions"]
-    if not result.requests[columns].astype(str).equals(saved.requests[columns].astype(str)):
-        raise ReplayError(
-            f"a second run of {kept['system']} differs from the one saved; was its policy or the "
-            f"simulator (then {kept['engine_hash']}) changed since?"
-        )
-    return result
 
 
 def span_ps(result: Result) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from servegym.experiments.recorder import N_SAMPLES, record, rerun
+from servegym.baselines.simulate import rerun
+from servegym.experiments.recorder import N_SAMPLES, record
 from servegym.experiments.run_text import Run
 from servegym.experiments.timeline_data import page_data
 from servegym.simulator.result import SavedResult

@@ -63,8 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         return complain(speaker, f"{error.strerror or error}{place}", 2)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         return complain(speaker, error, 2)
+    except MemoryError:
+        return complain(speaker, "not enough memory for so many requests, instances or seats", 2)
     except RuntimeError as error:
         return complain(speaker, error, 1)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ORDERS = {"fcfs": layout.FCFS, "priority": layout.PRIORITY}
 NO_LIMIT = 2**62
-MOST_TOKENS = 2**31 - 1 - 2**16  # of one request: int32, with room for a block
+MOST_TOKENS = 2**30  # of one request: its square fits int64
 ROW_FIELDS = (
     "knee_tokens",
     "c0_ms",
@@ -121,7 +121,7 @@ def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) 
 
 
 def _check_lengths(trace: Trace, n: int) -> None:
-    """ValueError for a request whose tokens together pass int32, the width of the records."""
+    """ValueError for a request whose tokens together pass what the kernels count in."""
     if n and int(trace.prompt_tokens[:n].max()) + int(trace.output_tokens[:n].max()) > MOST_TOKENS:
         total = trace.prompt_tokens[:n].astype(np.int64) + trace.output_tokens[:n]
         if total.max() > MOST_TOKENS:

@@ -2,7 +2,7 @@
 
 numba's cache watches only the file of the outermost function, so an edited callee in another file would be served
 stale. The cache folder is therefore named by a hash of all sources a kernel can reach: every file of `simulator/`
-and, for policies, the files of the jitted functions and the values of the constants they use.
+and, for policies, the code of the functions and the values of the constants they use.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import numba
@@ -97,19 +98,21 @@ def _compile(function: Function, forceinline: bool) -> Any:
 
 
 def policy_cache_folder(function: Callable[..., Any]) -> Path | None:
-    """Return the cache folder of code outside the engine, named by all it depends on.
+    """Return the cache folder of code outside the engine, named by all it depends on: code as loaded, constants.
 
     None if that cannot be told: typed at a prompt, or it uses something other than functions and constants.
     """
     digest = hashlib.blake2b(SIMULATOR_HASH.encode(), digest_size=8)
     try:
         functions = reachable_functions(function)
-        for path in sorted({Path(inspect.getfile(each)) for each in functions}):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        for text in sorted(_constant(item) for each in functions for item in _names(each)):
-            digest.update(text.encode() + b"\0")
+        if not all(Path(inspect.getfile(each)).is_file() for each in functions):
+            return None
+        texts = [_constant(item) for each in functions for item in names_of(each)]
+        texts += [_code_text(code) for each in functions for code in codes_of(each)]
     except (OSError, TypeError):
         return None
+    for text in sorted(texts):
+        digest.update(text.encode() + b"\0")
     return cache_root() / SIMULATOR_HASH / digest.hexdigest()
 
 
@@ -121,16 +124,34 @@ def reachable_functions(function: Callable[..., Any]) -> list[Callable[..., Any]
         current = pending.pop()
         if current not in found:
             found.append(current)
-            values = [getattr(value, "py_func", value) for _, value in _names(current)]
+            values = [getattr(value, "py_func", value) for _, value in names_of(current)]
             pending += [
                 value for value in values if inspect.isfunction(value) and not _is_engine(value)
             ]
     return found
 
 
-def _names(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    variables = inspect.getclosurevars(function)
-    return [*variables.globals.items(), *variables.nonlocals.items()]
+def codes_of(function: Callable[..., Any]) -> list[CodeType]:
+    """Return the code of a function and of the functions defined inside it."""
+    found = [function.__code__]
+    for code in found:
+        found += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
+
+
+def names_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """Return the globals and enclosing variables that a function names, with their values."""
+    variables = list(inspect.getclosurevars(function).nonlocals.items())
+    for code in codes_of(function):
+        known = [name for name in code.co_names if name in function.__globals__]
+        variables += [(name, function.__globals__[name]) for name in known]
+    return variables
+
+
+def _code_text(code: CodeType) -> str:
+    """Return a text that changes with what the code does; constants that are code are told apart elsewhere."""
+    constants = [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
+    return repr((code.co_name, code.co_code, code.co_names, code.co_varnames, constants))
 
 
 def _is_engine(value: Any) -> bool:

@@ -9,6 +9,7 @@
 (float64[:], part of every snapshot) is for that, `rng` (uint64[1], see random_stream.py) for chance.
 """
 
+import dis
 import importlib
 import inspect
 import pkgutil
@@ -21,7 +22,13 @@ import numpy as np
 from numba.core.typing.templates import Signature
 
 from servegym.simulator import calls
-from servegym.simulator.kernel import IS_JIT_DISABLED, compile_policy, reachable_functions
+from servegym.simulator.kernel import (
+    IS_JIT_DISABLED,
+    codes_of,
+    compile_policy,
+    names_of,
+    reachable_functions,
+)
 from servegym.simulator.views import output_tokens
 from servegym.traces.names import near_match
 
@@ -183,6 +190,7 @@ def _register(
         _check_arguments(policy)
         _check_truthful(policy)
         _check_repeatable(policy)
+        _check_cannot_raise(policy)
         before = _REGISTRY.get((kind, policy.name))
         if before is not None and before.function.__module__ != function.__module__:
             raise ValueError(
@@ -194,11 +202,23 @@ def _register(
     return decorate
 
 
+TRUTH = {"output_tokens", "need_blocks"}  # fields of a request that tell its output
+CANNOT_RAISE = {"RAISE_VARARGS", "LOAD_ASSERTION_ERROR"}
+
+
 def _check_truthful(policy: Policy) -> None:
-    """Refuse a policy that reads output_tokens, itself or through a helper, without saying so."""
+    """Refuse a policy that reads the true output, itself or through a helper, without saying so."""
     for function in reachable_functions(policy.function):
-        values = inspect.getclosurevars(function).globals.values()
-        if not policy.is_oracle and any(value is output_tokens for value in values):
+        said = {
+            name
+            for code in codes_of(function)
+            for name in (*code.co_names, *code.co_consts)
+            if isinstance(name, str)
+        }
+        is_read = bool(said & TRUTH) or any(
+            value is output_tokens for _, value in names_of(function)
+        )
+        if is_read and not policy.is_oracle:
             raise ValueError(
                 f"{policy.kind} policy {policy.name!r} reads output_tokens, the truth, in "
                 f"{function.__name__}; declare oracle=True"
@@ -208,24 +228,30 @@ def _check_truthful(policy: Policy) -> None:
 def _check_repeatable(policy: Policy) -> None:
     """Refuse a policy that draws from a generator that no seed and no snapshot holds."""
     for function in reachable_functions(policy.function):
-        values = list(inspect.getclosurevars(function).globals.values())
+        values = [value for _, value in names_of(function)]
         homes = [
-            value.__name__ if inspect.ismodule(value) else value.__module__
-            for value in values
-            if inspect.ismodule(value) or callable(value)
+            getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values
         ]
-        is_attribute = (
-            any(value is np for value in values) and "random" in function.__code__.co_names
-        )
-        if is_attribute or any(
-            str(home).split(".")[0] == "random" or str(home).startswith("numpy.random")
-            for home in homes
-        ):
+        is_foreign = any(f"{home}.".startswith(("random.", "numpy.random.")) for home in homes)
+        names = {name for code in codes_of(function) for name in code.co_names}
+        if is_foreign or ("random" in names and any(value is np for value in values)):
             raise ValueError(
                 f"{policy.kind} policy {policy.name!r} uses np.random or random in {function.__name__}, which no seed "
                 "of a run holds; draw with random_below(rng, n) or random_float(rng) of "
                 "servegym.simulator.random_stream"
             )
+
+
+def _check_cannot_raise(policy: Policy) -> None:
+    """Refuse raise, assert and print: a compiled callback cannot do them, and would return 0 instead."""
+    for function in reachable_functions(policy.function):
+        for code in codes_of(function):
+            raises = any(step.opname in CANNOT_RAISE for step in dis.get_instructions(code))
+            if raises or "print" in code.co_names:
+                raise ValueError(
+                    f"{policy.kind} policy {policy.name!r} raises, asserts or prints in {function.__name__}; a "
+                    "compiled policy cannot: return HOLD, or check before the run"
+                )
 
 
 def _check_arguments(policy: Policy) -> None:

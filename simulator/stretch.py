@@ -40,6 +40,7 @@ def launch(state, i, instance, engine, now_ps, n_decodes, kv_tokens):
             prefill_tokens += chunk
             # int: interpreted kernels would multiply in 32 bits
             twice_attention += int(chunk) * (2 * int(request.computed) + int(chunk) + 1)
+            twice_attention = min(twice_attention, 2**62)  # more is beyond the end of time anyway
     duration = iteration_ps(engine, prefill_tokens, twice_attention, n_decodes, kv_tokens)
     if duration > LATEST_PS - now_ps:
         state.shared[0].error, state.shared[0].error_instance = TIME_OVERFLOW, i

@@ -7,6 +7,8 @@ from difflib import get_close_matches
 def near_match(name: object, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" when a known name is near, then the list of known names."""
     listed = list(known)
+    if not listed:
+        return "it takes none"
     near = get_close_matches(str(name), listed, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(listed)}"

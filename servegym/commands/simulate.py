@@ -96,7 +96,8 @@ def draw(served: WorkloadOptions) -> "Trace":
     from servegym.traces import generate, workload
 
     model = workload(served.workload_name)
-    rate_per_s = served.rate or model.recorded_rate_per_s or (1.0 if served.load else None)
+    rate_per_s = model.recorded_rate_per_s or (1.0 if served.load else None)
+    rate_per_s = rate_per_s if served.rate is None else served.rate
     if served.rate is not None and served.load is not None:
         raise ValueError("--load and --rate exclude each other")
     if rate_per_s is None:

@@ -1,5 +1,6 @@
 """simulate(): options, load and rate, seeds."""
 
+import json
 from typing import Any
 
 import pandas as pd
@@ -7,7 +8,7 @@ import pytest
 from flat_profile import FLAT, one_server
 
 from servegym.baselines.saturation import saturation_rate
-from servegym.baselines.simulate import simulate
+from servegym.baselines.simulate import ReplayError, replay, simulate
 from servegym.simulator.config import ClusterConfig
 from servegym.traces import Trace, generate
 
@@ -101,3 +102,22 @@ def test_a_scenario_sets_its_fields_and_options_override_them():
     assert (tight.kv_blocks, tight.max_num_seqs) == (6000, 64)
     with pytest.raises(ValueError, match="unknown scenario 'tigth'; did you mean 'tight'"):
         simulate(trace, scenario="tigth")
+
+
+def test_a_replay_that_comes_out_differently_is_an_error(tmp_path):
+    """A policy that was edited since would otherwise pass for the saved run."""
+    trace = generate("azure-conv", n=50, rate_per_s=20.0, seed=0)
+    simulate(trace, system="random", seed=1).save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"seed": 2}))
+    with pytest.raises(ReplayError, match="a second run of random differs from the one saved"):
+        replay(tmp_path)
+
+
+def test_a_replay_on_a_changed_profile_is_an_error(tmp_path):
+    simulate(generate("azure-conv", n=5, rate_per_s=20.0, seed=0)).save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["profiles"][0]["c0_ms"] *= 2
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="is not what it was when least-requests ran"):
+        replay(tmp_path)

@@ -427,3 +427,30 @@ def test_a_helper_that_draws_from_pythons_generator_is_refused():
 
 def _shuffled():
     return randrange(2)
+
+
+@pytest.mark.parametrize("statement", ["raise ValueError", "assert request", "print(request)"])
+def test_a_policy_that_raises_asserts_or_prints_is_refused(statement):
+    """Compiled, it would return 0 instead, and every request would go to instance 0."""
+    names: dict = {"__name__": "test"}
+    exec(
+        f"def loud(cluster, request, params, memory, rng):\n    {statement}\n    return 0\n", names
+    )
+    with pytest.raises(ValueError, match="'loud' raises, asserts or prints in loud"):
+        dispatch_policy(source="test")(names["loud"])
+
+
+def test_the_truth_is_guarded_however_it_is_spelt():
+    def by_record(cluster, request, params, memory, rng):
+        return request.records[request.index].output_tokens % 2
+
+    def by_lambda(cluster, request, params, memory, rng):
+        peek = lambda r: the_truth(r)  # noqa: E731
+        return peek(request) % 2
+
+    def by_blocks(cluster, request, params, memory, rng):
+        return request.records[request.index].need_blocks % 2
+
+    for function in (by_record, by_lambda, by_blocks):
+        with pytest.raises(ValueError, match="reads output_tokens, the truth"):
+            dispatch_policy(source="test")(function)
