@@ -17,13 +17,14 @@ from servegym.simulator.policy import Policy
 from servegym.simulator.result import Result, SavedResult, result_of
 from servegym.simulator.simulation import Simulation
 from servegym.traces import Trace
+from servegym.traces import load as load_trace
 from servegym.traces.names import near_match
 
 PLAYED = ["status", "instance", "admitted_s", "first_token_s", "finish_s", "preemptions"]
 
 
 def simulate(
-    trace: Trace,
+    trace: Trace | str | Path,
     config: ClusterConfig | None = None,
     system: str | Policy | System = "least-requests",
     *,
@@ -33,11 +34,14 @@ def simulate(
     rate_per_s: float | None = None,
     **options: Any,
 ) -> Result:
-    """Run a trace to its end, or to horizon_s, and return what it gave.
+    """Run a trace, or its file, to its end, or to horizon_s, and return what it gave.
 
     load: scale arrivals to that multiple of the fleet's saturation rate; rate_per_s: to that mean
     rate; neither: times as recorded. ValueError for a bad option, NoProgressError from the engine.
     """
+    if not isinstance(config, ClusterConfig | None):
+        raise ValueError(f"config = {config!r}; must be a ClusterConfig (options go by name)")
+    trace = trace if isinstance(trace, Trace) else load_trace(trace)
     config = with_options(config, options)
     chosen = find_system(system)
     if load is not None and rate_per_s is not None:

@@ -33,7 +33,8 @@ def data_folder() -> Path:
     chosen = os.environ.get("SERVEGYM_DATA")
     folder = Path(chosen) if chosen else Path(__file__).resolve().parents[2] / "shared" / "data"
     if not (folder / "reference").is_dir():
-        raise ValueError(f"no recorded runs in {folder}; give --data DIR or set SERVEGYM_DATA")
+        where = f" in {folder}" if chosen else ""
+        raise ValueError(f"no recorded runs{where}; give --data DIR or set SERVEGYM_DATA")
     return folder
 
 

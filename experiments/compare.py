@@ -39,7 +39,7 @@ from servegym.traces.names import near_match
 def compare(
     systems: Sequence[str | Policy | System],
     trace: Trace | str | Path | None = None,
-    workload: str | Workload = "azure-conv",
+    workload: str | Path | Workload = "azure-conv",
     config: ClusterConfig | None = None,
     load: float | None = None,
     rate_per_s: float | None = None,

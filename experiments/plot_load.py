@@ -86,7 +86,12 @@ def with_load(runs: Comparison | Sequence[Comparison] | pd.DataFrame) -> pd.Data
             raise ValueError(
                 f"{comparison.workload}: all requests arrive at once, so it has no load"
             )
-    return pd.concat([c.runs.assign(load=round(c.load or 0.0, 9)) for c in comparisons])
+    table = pd.concat([c.runs.assign(load=round(c.load or 0.0, 9)) for c in comparisons])
+    keys = list(zip(table["system"], table["load"], table["seed"], strict=True))
+    for (system, load, seed), count in Counter(keys).items():
+        if count > 1:
+            raise ValueError(f"runs: {system} at load {load} has seed {seed} {count} times")
+    return table
 
 
 def draw_curve(ax: "Axes", points: list[tuple[float, Interval]], name: str, k: int) -> int:

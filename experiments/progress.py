@@ -5,7 +5,9 @@ Everything goes to stderr, so that stdout holds results only.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
+from numba.core.caching import _CacheLocator
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -15,10 +17,15 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from servegym.simulator.kernel import IS_JIT_DISABLED, SIMULATOR_HASH, cache_root
+from servegym.simulator.kernel import (
+    IS_JIT_DISABLED,
+    SIMULATOR_FOLDER,
+    SIMULATOR_HASH,
+    cache_root,
+)
 
 COMPILING = (
-    "compiling the simulator for this version: about 20 s, once; the next run starts at once"
+    "compiling the simulator for this version: about 25 s, once; the next run starts at once"
 )
 Pair = tuple[int, str]
 
@@ -27,7 +34,13 @@ def is_compile_cache_empty() -> bool:
     """Return whether the engine has yet to be compiled on this machine."""
     if IS_JIT_DISABLED:
         return False
-    return next((cache_root() / SIMULATOR_HASH).rglob("*.nbi"), None) is None
+    return next(engine_cache().glob("*.nbi"), None) is None
+
+
+def engine_cache() -> Path:
+    """Return where numba keeps this installation's engine: it names folders by the path of the sources, too."""
+    subfolder = _CacheLocator.get_suitable_cache_subpath(str(SIMULATOR_FOLDER / "kernel.py"))
+    return cache_root() / SIMULATOR_HASH / subfolder
 
 
 def announce_compilation() -> None:

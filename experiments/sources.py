@@ -19,10 +19,10 @@ from servegym.traces import workload as find_workload
 Source = Trace | Workload
 
 
-def find_source(trace: Trace | str | Path | None, workload: str | Workload) -> Source:
+def find_source(trace: Trace | str | Path | None, workload: str | Path | Workload) -> Source:
     """Return what is played: the trace, read if it is a path, else the fitted workload."""
     if trace is None:
-        return find_workload(workload) if isinstance(workload, str) else workload
+        return workload if isinstance(workload, Workload) else find_workload(workload)
     return trace if isinstance(trace, Trace) else load_trace(trace)
 
 
@@ -87,6 +87,6 @@ def source_options(trace: object, workload: object, n_requests: int) -> dict[str
     """Return what was played as options of the command line; None if it was given as an object."""
     if isinstance(trace, str | Path):
         return {"trace": str(trace)}
-    if trace is None and isinstance(workload, str):
-        return {"workload": workload, "requests": n_requests}
+    if trace is None and isinstance(workload, str | Path):
+        return {"workload": str(workload), "requests": n_requests}
     return None

@@ -41,6 +41,8 @@ def raise_engine_error(simulation: "Simulation") -> None:
             f"dispatch policy {policy!r} chose instance {i} for request {request}; it must be one that "
             f"accepts the request, in 0 .. {len(simulation.state.instances) - 1}"
         )
+    if code != layout.HELD_IN_PUSH_MODE:
+        raise ValueError(f"dispatch policy {policy!r} wrote into the engine's state: error {code}")
     raise ValueError(
         f"dispatch policy {policy!r} returned HOLD for request {request}; in push mode every request is "
         "placed at its arrival"

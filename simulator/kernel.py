@@ -86,7 +86,7 @@ def cold_kernel(function: Function) -> Function:
     return _compile(function, forceinline=False)
 
 
-def _compile(function: Function, forceinline: bool) -> Any:
+def _compile(function: Callable[..., Any], forceinline: bool) -> Any:
     if IS_JIT_DISABLED:
         return function
     is_engine = Path(inspect.getfile(function)).parent == SIMULATOR_FOLDER

@@ -113,7 +113,10 @@ class Policy:
 
     def memory_size(self, config: Any) -> int:
         """Return the floats of memory that the policy needs with this config."""
-        return int(self.memory(config) if callable(self.memory) else self.memory)
+        size = self.memory(config) if callable(self.memory) else self.memory
+        if not isinstance(size, int | np.integer) or not 0 <= size <= MOST_MEMORY:
+            raise ValueError(f"{self.name}: memory = {size!r}; must be 0 .. {MOST_MEMORY} floats")
+        return int(size)
 
     def check_params(self, given: Mapping[str, float]) -> None:
         """ValueError for a parameter that is unknown (names the nearest known) or out of its range."""
@@ -143,6 +146,7 @@ class Policy:
         return self.function(*arguments)
 
 
+MOST_MEMORY = 10**8  # floats
 _REGISTRY: dict[tuple[str, str], Policy] = {}
 
 # Packages whose modules are all imported at the first look-up of a name: policies are plug-ins, the simulator knows

@@ -17,8 +17,9 @@ def rint_ps(seconds: np.ndarray) -> np.ndarray:
 
 def to_ps(seconds: float, name: str) -> int:
     """Return seconds as whole picoseconds; ValueError if it is not in 0 .. 106 days."""
-    if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"{name} = {seconds}; must be a finite number >= 0")
+    is_number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+    if not is_number or not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{name} = {seconds!r}; must be a finite number >= 0")
     if seconds > LATEST_S:
         raise ValueError(
             f"{name} = {seconds}; must be <= {LATEST_S:.0f} s (106 days of int64 picoseconds)"

@@ -1,11 +1,11 @@
 """The text of a model file: a workload's records as JSON, each with its kind, read back equal.
 
 A record is a frozen dataclass whose fields are numbers, texts, tuples or records; its kind is its
-name in KINDS. Unknown kinds and fields are errors.
+name in KINDS. Unknown kinds, and fields that are unknown or missing, are errors.
 """
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from servegym.traces.arrivals import PROCESSES
@@ -48,11 +48,20 @@ def decode(value: Any) -> Any:
     kind, content = value.get("kind"), {key: v for key, v in value.items() if key != "kind"}
     if kind not in KINDS:
         raise ValueError(f"kind = {kind!r}; {near_match(kind, KINDS)}")
-    known = [field.name for field in fields(KINDS[kind])]
+    return decode_fields(KINDS[kind], content, kind)
+
+
+def decode_fields(cls: type[Any], content: Any, kind: str) -> Any:
+    """Return a record of its fields as JSON; ValueError names a field that is unknown or missing."""
+    if not isinstance(content, dict):
+        raise ValueError(f"{kind} is an object of named fields, not {type(content).__name__}")
+    known = {field.name: field.default is MISSING for field in fields(cls)}
     for name in content:
         if name not in known:
             raise ValueError(f"{name!r} is no field of {kind}; {near_match(name, known)}")
-    return KINDS[kind](**{name: decode(item) for name, item in content.items()})
+    if missing := [name for name, is_needed in known.items() if is_needed and name not in content]:
+        raise ValueError(f"{kind} lacks {', '.join(missing)}")
+    return cls(**{name: decode(item) for name, item in content.items()})
 
 
 def to_text(value: Any, indent: str = "") -> str:

@@ -2,13 +2,15 @@
 
 A workload is what requests ask for (traces/demand), perhaps the arrivals that were recorded with it
 (traces/arrivals), and where the numbers come from. Fitted ones are JSON files in
-traces/models, made by traces/fit.py; the papers' synthetic ones are in traces/papers.py.
+traces/models, made by traces/fit.py; the papers' synthetic ones are in traces/papers.py. A user's
+own is named by the path of its file, which ends in .json.
 """
 
 import json
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -24,11 +26,12 @@ from servegym.traces.arrivals import (
 from servegym.traces.arrivals.process import require_positive
 from servegym.traces.demand.requests import Demand
 from servegym.traces.labels import Labels
-from servegym.traces.model_file import decode, encode, to_text
+from servegym.traces.model_file import decode_fields, encode, to_text
 from servegym.traces.names import near_match, read_settings
 from servegym.traces.trace import Trace
 
 FITTED = "fitted"
+FILE_ENDING = ".json"
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,8 +85,18 @@ class Workload:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the text of a model file; ValueError names a kind or field that is not known."""
-        return cls(**{name: decode(value) for name, value in json.loads(text).items()})
+        """Read the text of a model file; ValueError names what is no JSON, unknown or missing."""
+        model = decode_fields(cls, json.loads(text), "a workload")
+        if not isinstance(model.name, str):
+            raise ValueError(f"name = {model.name!r}; must be a text")
+        rate = model.recorded_rate_per_s
+        if rate is not None and not (isinstance(rate, int | float) and 0.0 < rate < np.inf):
+            raise ValueError(f"recorded_rate_per_s = {rate!r}; must be finite and > 0, or null")
+        if not hasattr(model.demand, "mean_prompt_tokens"):
+            raise ValueError(f"demand = {model.demand!r}; must be lengths of requests")
+        if model.arrivals is not None and not hasattr(model.arrivals, "draw"):
+            raise ValueError(f"arrivals = {model.arrivals!r}; must be a process or null")
+        return model
 
 
 def workload_names() -> list[str]:
@@ -95,23 +108,42 @@ def workload_names() -> list[str]:
     return sorted([*fitted, *paper_names()])
 
 
-@cache
-def workload(name: str) -> Workload:
-    """Return a workload by name; ValueError with the near match for an unknown one.
+def workload(name: str | Path) -> Workload:
+    """Return a workload by name, or from a file if the name ends in .json ("mine.json").
 
-    `fixed-P-O` is any fixed pair of lengths, such as fixed-512-128.
+    `fixed-P-O` is any fixed pair of lengths, such as fixed-512-128. ValueError with the near match
+    for an unknown name, or saying what is wrong with the file; FileNotFoundError where there is none.
     """
+    named = str(name)
+    return read_workload(named) if named.endswith(FILE_ENDING) else shipped_workload(named)
+
+
+def read_workload(path: str | Path) -> Workload:
+    """Read the file that `fit` wrote; ValueError names a file that holds no workload, and why."""
+    try:
+        return Workload.from_json(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path} is no workload file, as servegym trace fit writes: {error}"
+        ) from None
+
+
+@cache
+def shipped_workload(name: str) -> Workload:
+    """Return a workload that ships with the package; ValueError with the near match for another."""
     from servegym.traces.papers import find_paper
 
     if (found := find_paper(name)) is not None:
         return found
     if name not in workload_names():
-        raise ValueError(f"workload = {name!r}; {near_match(name, workload_names())}")
+        raise ValueError(
+            f"workload = {name!r}; {near_match(name, workload_names())}; or the path of a .json file"
+        )
     return Workload.from_json(files("servegym.traces.models").joinpath(f"{name}.json").read_text())
 
 
 def generate(
-    model: Workload | str,
+    model: Workload | str | Path,
     n: int,
     rate_per_s: float | None,
     seed: Seed,
@@ -120,13 +152,14 @@ def generate(
 ) -> Trace:
     """Draw a trace of n requests that arrive at a mean rate of rate_per_s (None: as recorded).
 
-    arrivals: "poisson" or another process by name, its fields as parameters (`arrivals="gamma",
-    cv=3` or "gamma:cv=3"); a process; or "fitted", the workload's own, stretched in time to the rate. The mean is
-    over the long run: a process with slow changes may be faster or slower for a whole trace.
+    model: a workload, its name, or the path of its .json file. arrivals: "poisson" or another
+    process by name, its fields as parameters (`arrivals="gamma", cv=3` or "gamma:cv=3"); a process;
+    or "fitted", the workload's own, stretched in time to the rate. The mean is over the long run: a
+    process with slow changes may be faster or slower for a whole trace.
     Arrivals and lengths are separate streams of the seed: another rate or process keeps every
     length (but fitted arrivals of tenants say whose each request is). ValueError names a bad value.
     """
-    model = workload(model) if isinstance(model, str) else model
+    model = model if isinstance(model, Workload) else workload(model)
     if n < 0:
         raise ValueError(f"n = {n}; must be >= 0")
     rate_per_s = model.recorded_rate_per_s if rate_per_s is None else rate_per_s

@@ -4,6 +4,7 @@ A command's options are a dataclass; the text under a field is its help. tyro pr
 box of several lines, which is condensed here to the first paragraph and the nearest option.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -121,3 +122,11 @@ def one_line(text: str) -> str:
 def note(text: str) -> None:
     """Print a line that is no result: on stderr, so that stdout stays clean."""
     print(text, file=sys.stderr)
+
+
+def make_folder(folder: str | None) -> None:
+    """Make the folder of the results before the work, not after it; OSError names what cannot be made."""
+    if folder == "":
+        raise ValueError("--out is empty; name a folder")
+    if folder is not None:
+        os.makedirs(folder, exist_ok=True)

@@ -5,7 +5,17 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from servegym.commands.arguments import Flag, Json, Names, Path, Text, WholeNumber, note, parse
+from servegym.commands.arguments import (
+    Flag,
+    Json,
+    Names,
+    Path,
+    Text,
+    WholeNumber,
+    make_folder,
+    note,
+    parse,
+)
 from servegym.commands.cluster_options import ClusterOptions
 from servegym.commands.workload_options import DEFAULT_REQUESTS, WorkloadOptions
 
@@ -49,6 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         raise ValueError("--whole plays the file once; leave --seeds out")
     if not options.systems:
         raise ValueError("--systems is missing; name some of `servegym list systems`")
+    make_folder(options.out)
     served = options.served
     config = options.cluster.to_config()
     trace = served.load_trace()

@@ -1,7 +1,8 @@
 """`servegym list`: the names that other commands take."""
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -9,6 +10,7 @@ import tyro
 from servegym.commands.arguments import parse
 
 if TYPE_CHECKING:
+    from servegym.simulator.policy import Param, Policy
     from servegym.simulator.profiles import Profile
     from servegym.traces import Workload
 
@@ -16,7 +18,7 @@ DESCRIPTION = """Print names, one a line, with what each is.
 
 examples:
   servegym list systems
-  servegym list profiles"""
+  servegym list arrivals"""
 Line = tuple[str, str]
 
 
@@ -27,16 +29,49 @@ class Options:
     what: Annotated[
         str,
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="{systems,policies,profiles,workloads}"),
+        tyro.conf.arg(metavar="NAMES"),
     ]
-    """Which names."""
+    """Which names: systems, policies, orders, estimators, profiles, scenarios, workloads, arrivals or tier-mixes."""
 
 
 def systems() -> list[Line]:
-    """Return the named systems."""
+    """Return the named systems with their parameters."""
     from servegym.baselines.systems import find_system, system_names
 
-    return [(name, find_system(name).summary) for name in system_names()]
+    return [(name, with_params(find_system(name).policy)) for name in system_names()]
+
+
+def orders() -> list[Line]:
+    """Return the orders of waiting requests with their parameters."""
+    built_in = [("fcfs", "By arrival."), ("priority", "By tier, 0 first, then by arrival.")]
+    return built_in + of_kind("ordering")
+
+
+def estimators() -> list[Line]:
+    """Return the estimators with their parameters."""
+    return of_kind("estimation")
+
+
+def of_kind(kind: str) -> list[Line]:
+    """Return the registered policies of a kind with their parameters."""
+    from servegym.simulator.policy import find_policy, policy_names
+
+    return [(name, with_params(find_policy(kind, name))) for name in policy_names(kind)]
+
+
+def with_params(policy: "Policy") -> str:
+    """Return what a policy does, and the range and default of what can be set."""
+    return " ".join([policy.summary, *(param_text(param) for param in policy.params)])
+
+
+def param_text(param: "Param") -> str:
+    """Return a parameter as it is written on the command line, with its range."""
+    shown = "<from the trace>" if callable(param.default) else f"{param.default:g}"
+    whole = "whole, " if param.is_whole else ""
+    return (
+        f"[{param.name}={shown}, {whole}{param.low:,.10g} to {param.high:,.10g} {param.unit}".strip()
+        + "]"
+    )
 
 
 def policies() -> list[Line]:
@@ -66,6 +101,49 @@ def profile_text(row: "Profile") -> str:
     return f"{blocks:>7} KV blocks, error {error:>6}, {reach}; {row.source}"
 
 
+def scenarios() -> list[Line]:
+    """Return the scenarios with what each sets."""
+    from servegym.simulator.config import SCENARIOS
+
+    texts = {
+        name: ", ".join(f"{option}={value:,}" for option, value in options.items())
+        for name, options in SCENARIOS.items()
+    }
+    return [(name, text or "nothing is set") for name, text in texts.items()]
+
+
+def arrivals() -> list[Line]:
+    """Return the arrival processes with their parameters; some take more than numbers."""
+    from servegym.traces.arrivals import PROCESSES
+
+    own = ("fitted", "The workload's own process, stretched in time to the rate asked for.")
+    return [own, *((name, process_text(kind)) for name, kind in PROCESSES.items())]
+
+
+def process_text(kind: type) -> str:
+    """Return what a process is, and its parameters as they are written on the command line."""
+    about = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+    listed = fields(kind)
+    if any(each.type not in (float, int) for each in listed):
+        return f"{about} [from Python: {', '.join(each.name for each in listed)}]".replace(
+            "\n", " "
+        )
+    shown = [
+        each.name + ("=X" if each.default is MISSING else f"={each.default:g}") for each in listed
+    ]
+    return " ".join([about, *(f"[{text}]" for text in shown)]).replace("\n", " ")
+
+
+def tier_mixes() -> list[Line]:
+    """Return the tier mixes with their percentages at 2, 3 and 5 tiers."""
+    from servegym.traces.tier_mixes import mix_names, tier_fractions
+
+    def shares(mix: str, tiers: int) -> str:
+        return "/".join(f"{100 * share:.3g}" for share in tier_fractions(mix, tiers))
+
+    return [(mix, "   ".join(f"{shares(mix, n)} %" for n in (2, 3, 5))) for mix in mix_names()]
+
+
 def workloads() -> list[Line]:
     """Return the workloads with mean lengths, recorded rate and arrivals, and source."""
     from servegym.traces import workload, workload_names
@@ -89,8 +167,13 @@ def describe(model: "Workload") -> str:
 LISTS: dict[str, Callable[[], list[Line]]] = {
     "systems": systems,
     "policies": policies,
+    "orders": orders,
+    "estimators": estimators,
     "profiles": profiles,
+    "scenarios": scenarios,
     "workloads": workloads,
+    "arrivals": arrivals,
+    "tier-mixes": tier_mixes,
 }
 
 

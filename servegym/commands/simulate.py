@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from servegym.commands.arguments import Json, Path, Text, note, parse
+from servegym.commands.arguments import Json, Path, Text, make_folder, note, parse
 from servegym.commands.cluster_options import ClusterOptions
 from servegym.commands.workload_options import DEFAULT_REQUESTS, WorkloadOptions
 
@@ -54,6 +54,7 @@ class Options:
 def run(arguments: Sequence[str]) -> int:
     """Simulate, print the summary, and save where asked to."""
     options = parse(Options, arguments, "simulate", DESCRIPTION)
+    make_folder(options.out)
     served = options.served
     config = options.cluster.to_config()
     trace, rate_per_s = served.load_trace(), served.rate

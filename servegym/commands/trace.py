@@ -1,6 +1,7 @@
 """`servegym trace`: look at a trace file, convert it, fit a workload to it, draw it."""
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from servegym.commands.arguments import (
     note,
     parse,
 )
+from servegym.commands.workload_options import faults_on_one_line
 
 if TYPE_CHECKING:
     from servegym.traces import Trace
@@ -64,8 +66,8 @@ class ReadOptions:
     spread_s: Number = None
     """Spread requests of equal time over so many seconds (Mooncake 3, BurstGPT 1)."""
 
-    def load(self, file: str) -> "Trace":
-        """Read the file, saying what was read; ValueError names the fault."""
+    def load(self, file: str, is_brief: bool = False) -> "Trace":
+        """Read the file, saying what was read (brief: rows alone); ValueError names the fault."""
         from servegym.traces import load, load_lengths
 
         if self.rate is None:
@@ -75,7 +77,8 @@ class ReadOptions:
             if self.start_s is not None or self.end_s is not None:
                 trace = trace.window(self.start_s, self.end_s)
         if trace.report is not None:
-            note(str(trace.report))
+            told = str(trace.report)
+            note(told.partition("\n")[0] if is_brief else told)
         return trace if self.spread_s is None else trace.spread_batches(self.seed, self.spread_s)
 
 
@@ -142,7 +145,7 @@ class FitOptions:
 
 def describe(options: DescribeOptions) -> int:
     """Print the figures of a file."""
-    figures = options.read.load(options.file).describe()
+    figures = options.read.load(options.file, is_brief=True).describe()  # figures say the rest
     if options.json_:
         print(json.dumps(figures, indent=2, allow_nan=False))
         return 0
@@ -187,6 +190,8 @@ def fit(options: FitOptions) -> int:
         unsaid = {"source": options.file, "licence": "not stated", "citation": "not stated"}
         given = {about: text or unsaid[about] for about, text in given.items()}
     out = options.out or f"{name}.json"
+    if not out.endswith(".json"):
+        raise ValueError(f"--out {out} must end in .json")
     words = [options.file, "--name", name, "--out", out]
     words += [f"--{about}={text}" for about, text in given.items() if text]
     words += [] if options.spread_s is None else [f"--spread-s={options.spread_s}"]
@@ -194,7 +199,11 @@ def fit(options: FitOptions) -> int:
     with redirect_stdout(StringIO()):
         import_module("servegym.traces.fit").main(words)
     fitted = Workload.from_json(FilePath(out).read_text(encoding="utf-8"))
-    return tell(options.json_, out, {"name": fitted.name, "requests": fitted.n_rows})
+    code = tell(options.json_, out, {"name": fitted.name, "requests": fitted.n_rows})
+    if not options.json_:
+        played = shlex.join(["servegym", "compare", "--workload", out])
+        print(f"use it: {played} --systems round-robin,least-requests --load 0.95")
+    return code
 
 
 def needed(option: str, given: str | None) -> str:
@@ -240,7 +249,7 @@ examples:
         """Fit a workload to a request log, to lengths alone, or to ServeGen's client archive.
 
 examples:
-  servegym trace fit mine.csv --name mine
+  servegym trace fit mine.csv --name mine    (then: servegym compare --workload mine.json ...)
   servegym trace fit BurstGPT_1.csv --name burst --spread-s 1 --licence "CC BY 4.0" """.rstrip(),
     ),
     "plot": (
@@ -267,4 +276,5 @@ def run(arguments: Sequence[str]) -> int:
         asked = f"unknown action {action!r}" if action else "an action is missing"
         raise ValueError(f"{asked}; {near_match(action, ACTIONS)}")
     kind, do, description = ACTIONS[action]
-    return do(parse(kind, arguments[1:], f"trace {action}", description))
+    with faults_on_one_line():
+        return do(parse(kind, arguments[1:], f"trace {action}", description))

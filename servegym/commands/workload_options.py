@@ -1,5 +1,7 @@
 """The options that say what is served: a trace file or a fitted workload, and how fast it arrives."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,12 +13,22 @@ if TYPE_CHECKING:
 DEFAULT_REQUESTS = 10_000
 
 
+@contextmanager
+def faults_on_one_line() -> Iterator[None]:
+    """Let a fault of several lines, one for each format that was tried, read as a sentence."""
+    try:
+        yield
+    except ValueError as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        raise ValueError("; ".join(lines).replace(":; ", ": ")) from None
+
+
 @dataclass(kw_only=True)
 class WorkloadOptions:
     """What arrives, and when."""
 
     workload: Text = None
-    """A fitted workload, `servegym list workloads` (azure-conv, if no trace is given)."""
+    """A workload, `servegym list workloads`, or a .json that `servegym trace fit` wrote (azure-conv)."""
     trace: Path = None
     """A trace file instead: Azure, Mooncake, Vidur, vLLM or our parquet, told by its content."""
     start_s: Number = None
@@ -61,7 +73,8 @@ class WorkloadOptions:
             )
         from servegym.traces import load
 
-        trace = load(self.trace, self.sort, self.start_s, self.end_s, self.max_rows)
+        with faults_on_one_line():
+            trace = load(self.trace, self.sort, self.start_s, self.end_s, self.max_rows)
         if trace.report is not None:
             note(str(trace.report))
         return trace

@@ -270,3 +270,10 @@ def test_importing_the_plots_imports_no_matplotlib():
         "sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_same_run_twice_is_refused_since_its_interval_would_be_too_narrow(
+    comparisons: list[Comparison],
+):
+    with pytest.raises(ValueError, match=r"has seed 0 2 times"):
+        latency_against_load([comparisons[0], comparisons[0]])

@@ -2,11 +2,13 @@
 
 import json
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from servegym.__main__ import main
+from servegym.benchmarks import fidelity
 from servegym.benchmarks.rows import Row, is_all_met, to_text
 
 ROWS = [
@@ -54,3 +56,13 @@ def test_json_rows_have_the_five_fields(rows: list[Row], capsys: pytest.CaptureF
         "met": False,
     }
     assert len(document) == len(rows)
+
+
+def test_without_data_nobody_is_told_of_a_folder_they_did_not_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr(fidelity, "__file__", str(tmp_path / "site" / "benchmarks" / "fidelity.py"))
+    monkeypatch.delenv("SERVEGYM_DATA", raising=False)
+    assert main(["bench", "fidelity"]) == 2
+    wanted = "no recorded runs; give --data DIR or set SERVEGYM_DATA"
+    assert capsys.readouterr().err == f"servegym bench: {wanted}\n"

@@ -261,7 +261,8 @@ def test_lists_say_how_parameters_are_given(capsys: Capture):
         "tier-mixes": "gaussian         30/70 %   15/70/15 %   5/20/50/20/5 %",
     }.items():
         assert main(["list", what]) == 0
-        assert expected in capsys.readouterr().out.splitlines()
+        lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+        assert " ".join(expected.split()) in lines
 
 
 def test_names_are_split_at_commas_that_do_not_belong_to_parameters():
@@ -279,8 +280,9 @@ def test_compilation_is_announced_only_on_an_empty_cache(
     monkeypatch.setenv("SERVEGYM_CACHE_DIR", str(tmp_path))
     progress.announce_compilation()
     assert "compiling the simulator" in capsys.readouterr().err
-    compiled = tmp_path / progress.SIMULATOR_HASH / "event_loop_1"
-    compiled.mkdir(parents=True)
-    (compiled / "event_loop.run.nbi").write_bytes(b"")
-    progress.announce_compilation()
-    assert capsys.readouterr().err == ""
+    of_another_installation = tmp_path / progress.SIMULATOR_HASH / "simulator_1"
+    for compiled, is_silent in ((of_another_installation, False), (progress.engine_cache(), True)):
+        compiled.mkdir(parents=True)
+        (compiled / "event_loop.run.nbi").write_bytes(b"")
+        progress.announce_compilation()
+        assert (capsys.readouterr().err == "") is is_silent

@@ -1,17 +1,21 @@
-"""The README's Python runs as it stands there, and its commands are understood."""
+"""The Python of the README and of the page on policies runs as it stands, and the README's commands are understood."""
 
 import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from servegym.__main__ import COMMANDS, main
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+POLICIES = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+BLOCKS = PYTHON.findall(README)
 COMMAND_LINES = [
     line.partition("#")[0].strip()
     for line in README.splitlines()
@@ -42,10 +46,37 @@ def test_the_pictures_of_the_five_lines_are_drawn(tmp_path: Path):
     assert "Timeline of a run" in (tmp_path / "run.html").read_text()
 
 
+def test_the_sweep_of_the_load_is_drawn(tmp_path: Path):
+    subprocess.run([sys.executable, "-c", BLOCKS[3]], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_example_of_the_page_on_policies_uses_one_of_each_kind(tmp_path: Path):
+    [block] = PYTHON.findall(POLICIES)
+    (tmp_path / "example.py").write_text(block)  # a file, as a user's: helpers are cached by theirs
+    text = output_of(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import example")
+    for shown in ("sticky:margin=1000", "order=ageing", "estimator=prompt-share"):
+        assert shown in text
+
+
+def test_the_page_on_policies_names_every_accessor():
+    views = import_module("servegym.simulator.views")
+    accessors = [
+        name
+        for name, value in vars(views).items()
+        if getattr(value, "__module__", "") == views.__name__ and not name.startswith("_")
+    ]
+    assert "held_tokens" in accessors
+    assert not [name for name in accessors if f"`{name}(" not in POLICIES and name != "checked"]
+
+
 @pytest.mark.parametrize("line", COMMAND_LINES)
-def test_every_command_parses(line: str, capsys: pytest.CaptureFixture):
+def test_every_command_parses(line: str, tmp_path: Path, capsys: pytest.CaptureFixture):
     words = shlex.split(line)
     assert words[1] in COMMANDS
+    if "--out" in words and "--trace" not in words:
+        words += ["--seeds", "2", "--requests", "100"]
+        words[words.index("--out") + 1] = str(tmp_path)
     if "--trace" in words:  # the file is not there, and nothing else is wrong
         assert main(words[1:]) == 2
         assert "No such file" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def test_describe_prints_figures_on_stdout_and_what_was_read_on_stderr(log: Path
     out, err = capsys.readouterr()
     assert out.startswith("log (plain trace, log.csv)\n200 requests over 99.0 s")
     assert "tenant: t0 33.5 %" in out
-    assert err.startswith("log.csv (plain trace): 200 rows read, 200 kept, dropped: none\n")
+    assert err == "log.csv (plain trace): 200 rows read, 200 kept, dropped: none\n"
 
 
 def test_describe_json_is_the_traces_own_description(log: Path, capsys: Capture):
@@ -102,6 +102,32 @@ def test_fit_writes_a_workload_that_reads_back(
         assert (model.recorded_rate_per_s is None) == (file == lengths)
 
 
+def test_a_fitted_workload_is_compared_by_the_path_that_fit_names(
+    log: Path, tmp_path: Path, capsys: Capture
+):
+    out = tmp_path / "mine.json"
+    assert main(["trace", "fit", str(log), "--name", "mine", "--out", str(out)]) == 0
+    wrote, use = capsys.readouterr().out.splitlines()
+    assert wrote == f"wrote {out}: 200 requests"
+    told, _, command = use.partition(": servegym ")
+    assert told == "use it" and f"--workload {out} " in command
+    assert main([*command.split(), "--seeds", "2", "--requests", "50", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["manifest"]["workload"] == "mine"
+    for command in ("simulate", "compare --systems random"):
+        words = [*command.split(), "--workload", str(log.with_suffix(".json")), "--load", "0.9"]
+        assert main(words) == 2
+        assert "No such file or directory" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_columns_that_no_format_has_are_one_line(tmp_path: Path, capsys: Capture):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    for words in (["trace", "describe"], ["simulate", "--trace"]):
+        assert main([*words, str(tmp_path / "x.csv")]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "Azure LLM inference trace: missing TIMESTAMP" in line
+        assert "GeneratedTokens; BurstGPT: missing Timestamp" in line
+
+
 def test_plot_draws_a_picture(log: Path, tmp_path: Path, capsys: Capture):
     out = tmp_path / "log.png"
     assert main(["trace", "plot", str(log), "--out", str(out)]) == 0
@@ -123,6 +149,7 @@ MISTAKES = {
     "plot LOG --out x.txt": "--out x.txt must end in .png, .svg or .pdf",
     "plot LOG --max-rows 0 --out x.png": "has no requests: nothing to plot",
     "fit LOG": "--name is missing",
+    "fit LOG --name x --out x.txt": "--out x.txt must end in .json",
     "fit /no/log.csv --name x --out /no/x.json": "No such file or directory: /no/log.csv",
 }
 

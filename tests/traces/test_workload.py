@@ -1,6 +1,7 @@
 """Workloads: every shipped one draws valid traces, and what is independent of what."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,46 @@ def test_shipped_workload_draws_a_valid_trace(name: str):
     assert trace.prompt_tokens.mean() == pytest.approx(model.mean_prompt_tokens, rel=0.27)
     assert trace.output_tokens.mean() == pytest.approx(model.mean_output_tokens, rel=0.27)
     assert lengths(trace.head(50)) == lengths(generate(name, 50, 7.0, seed=0))
+
+
+def test_a_workload_is_read_from_the_path_of_its_file_as_it_is_now(tmp_path: Path):
+    path = tmp_path / "mine.json"
+    for name in ("azure-conv", "sharegpt"):  # the second replaces the first: nothing is cached
+        path.write_text(workload(name).to_json())
+        assert workload(str(path)) == workload(path) == workload(name)
+        assert lengths(generate(str(path), 50, 7.0, 0)) == lengths(generate(name, 50, 7.0, 0))
+
+
+NO_WORKLOAD = {
+    "nope": "Expecting value",
+    "[1]": "a workload is an object of named fields, not list",
+    '{"coefficients": 1}': "'coefficients' is no field of a workload",
+    '{"name": "x"}': "a workload lacks source, licence, citation, n_rows",
+    "demand": "demand = 3; must be lengths of requests",
+    "arrivals": "arrivals = 3; must be a process or null",
+    "recorded_rate_per_s": "recorded_rate_per_s = -1; must be finite and > 0, or null",
+    "name": "name = 3; must be a text",
+}
+
+
+@pytest.mark.parametrize("text", NO_WORKLOAD)
+def test_a_file_that_holds_no_workload_is_named_with_the_reason(text: str, tmp_path: Path):
+    table = json.loads(workload("azure-conv").to_json())
+    if text in table:
+        text_written = json.dumps(table | {text: -1 if "rate" in text else 3})
+    else:
+        text_written = text
+    path = tmp_path / "mine.json"
+    path.write_text(text_written)
+    with pytest.raises(ValueError) as error:
+        workload(str(path))
+    assert str(error.value).startswith(f"{path} is no workload file, as servegym trace fit writes:")
+    assert NO_WORKLOAD[text] in str(error.value)
+
+
+def test_a_missing_workload_file_is_no_unknown_name(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        workload(str(tmp_path / "mine.json"))
 
 
 WITH_ARRIVALS = [name for name in workload_names() if workload(name).arrivals is not None]
