@@ -199,6 +199,5 @@ def only(is_meant: Mask, values: ArrayLike) -> ArrayLike:
     """Return values with those that are not meant replaced by 1, which passes every check."""
     if is_meant.all():
         return values
-    replaced = np.array(values, dtype=object)
-    replaced[~is_meant] = 1
-    return replaced
+    listed = values if isinstance(values, (list, np.ndarray)) else np.asarray(values)
+    return [value if meant else 1 for value, meant in zip(listed, is_meant.tolist(), strict=True)]

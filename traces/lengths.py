@@ -15,6 +15,7 @@ from servegym.traces.load import readable
 from servegym.traces.source import Chunk, Source
 from servegym.traces.streams import stream
 from servegym.traces.table import Table, open_text, read_table
+from servegym.traces.text import listed
 from servegym.traces.trace import Trace
 from servegym.traces.validation import rows_of
 
@@ -57,7 +58,7 @@ def length_columns(table: Table) -> tuple[str, str]:
     for pair in LENGTH_COLUMNS:
         if set(pair) <= set(table.header):
             return pair
-    raise ValueError(f"{table.file} has no known length columns; found {', '.join(table.header)}")
+    raise ValueError(f"{table.file} has no known length columns; found {listed(table.header)}")
 
 
 def arriving(

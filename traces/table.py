@@ -1,12 +1,14 @@
 """A text file as named columns: CSV or JSON lines, plain or gzip, with or without a BOM.
 
-Fields are found by header name, never by position. Rows are numbered as an editor shows them (the
-header is row 1). A Git-LFS pointer is called that, since it is the usual cause of a missing column.
+Fields are found by header name, never by position. Row N is line N of the file, as an editor shows
+it, blank lines and the header counted. A Git-LFS pointer is called that, since it is the usual cause
+of a missing column.
 """
 
 import csv
 import gzip
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +18,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+from servegym.traces.validation import cut, quoted
+
+LFS_POINTER = "version https://git-lfs.github.com/spec/"
+JSON_ARRAY = re.compile(r"\[\s*([\[{\"\]\d-]|$)")
 GZIP_MAGIC = b"\x1f\x8b"
 TAR_MAGIC, TAR_MAGIC_AT, TAR_HEADER = b"ustar", 257, 512
 
@@ -62,18 +67,15 @@ class Table:
     def place(self, name: str) -> int:
         """Return the position of a column; ValueError when the header has it twice."""
         if self.header.count(name) > 1:
-            raise ValueError(f"{self.file}: column {name!r} appears twice in the header")
+            raise ValueError(f"{self.file}: column {quoted(name)} appears twice in the header")
         return self.header.index(name)
 
 
 def open_text(path: Path) -> IO[str]:
-    """Open a plain or gzip text file (told by content); a Git-LFS pointer is a ValueError."""
+    """Open a plain or gzip text file (told by content)."""
     with path.open("rb") as file:
-        start = file.read(len(LFS_POINTER))
-    if start == LFS_POINTER:
-        advice = "a Git-LFS pointer, not the file itself; fetch it with `git lfs pull`"
-        raise ValueError(f"{path.name} is {advice}")
-    if start.startswith(GZIP_MAGIC):
+        is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    if is_gzip:
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
     return path.open("rt", encoding="utf-8-sig", newline="")
 
@@ -90,25 +92,40 @@ def is_archive(path: Path) -> bool:
 
 
 def read_table(text: IO[str], file: str) -> Table:
-    """Return the header and rows of an open file: JSON lines if it starts with {, else CSV."""
-    first = text.readline()
+    """Return the header and rows of an open file: JSON lines if it starts with {, else CSV.
+
+    ValueError for a Git-LFS pointer and for what is no table of text.
+    """
+    first, row = text.readline(), 1
     while first and not first.strip():
-        first = text.readline()
+        first, row = text.readline(), row + 1
     if not first:
         raise ValueError(f"{file} is empty: no header and no rows")
+    refuse_no_table(first, file)
     if first.lstrip().startswith("{"):
-        return json_table(first, text, file)
-    return csv_table(first, text, file)
+        return json_table(first, row, text, file)
+    return csv_table(first, row, text, file)
 
 
-def csv_table(first: str, text: IO[str], file: str) -> Table:
+def refuse_no_table(first: str, file: str) -> None:
+    """Refuse a file whose first line shows that it is no table."""
+    if first.startswith(LFS_POINTER):
+        advice = "a Git-LFS pointer, not the file itself; fetch it with `git lfs pull`"
+        raise ValueError(f"{file} is {advice}")
+    if "\0" in first:
+        raise ValueError(f"{file} is not a text file: it has NUL bytes")
+    if JSON_ARRAY.match(first.strip()):
+        raise ValueError(f"{file} is a JSON array, not JSON lines (one object a line)")
+
+
+def csv_table(first: str, first_row: int, text: IO[str], file: str) -> Table:
     """Return a CSV file's table; ValueError names a row with more fields than the header."""
     header = tuple(name.strip() for name in next(csv.reader([first])))
 
     def records() -> Iterator[Record]:
         reader = csv.reader(text)
         for values in reader:
-            row = reader.line_num + 1
+            row = first_row + reader.line_num
             if len(values) > len(header):
                 shown = f"{len(values)} fields; the header has {len(header)}"
                 raise ValueError(f"row {row} of {file} has {shown}")
@@ -118,12 +135,12 @@ def csv_table(first: str, text: IO[str], file: str) -> Table:
     return Table(file, header, records())
 
 
-def json_table(first: str, text: IO[str], file: str) -> Table:
+def json_table(first: str, first_row: int, text: IO[str], file: str) -> Table:
     """Return a JSON-lines table; its header is the fields of the first line."""
-    header = tuple(parse_object(first, 1, file))
+    header = tuple(parse_object(first, first_row, file))
 
     def records() -> Iterator[Record]:
-        for row, line in enumerate(chain_first(first, text), start=1):
+        for row, line in enumerate(chain_first(first, text), start=first_row):
             if line.strip():
                 fields = parse_object(line, row, file)
                 yield row, [fields.get(name) for name in header]
@@ -141,8 +158,10 @@ def parse_object(line: str, row: int, file: str) -> dict[str, Any]:
     """Return one JSON object; ValueError names the row that is none."""
     try:
         fields = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"row {row} of {file} is not JSON: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"row {row} of {file} is not JSON: {cut(str(error))}") from None
+    except RecursionError:
+        raise ValueError(f"row {row} of {file} is not JSON that can be read: too nested") from None
     if not isinstance(fields, dict):
         raise ValueError(f"row {row} of {file} is not a JSON object")
     return fields

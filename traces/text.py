@@ -14,10 +14,11 @@ from servegym.traces.formats import FORMATS, LENGTH_COLUMNS, Format, servegen
 from servegym.traces.formats.format import BlockColumn
 from servegym.traces.source import Chunk, Source
 from servegym.traces.table import Table, is_archive, open_text, read_table
-from servegym.traces.validation import rows_of
+from servegym.traces.validation import cut, rows_of
 
 DATA_SUFFIX = re.compile(r"(\.(csv|jsonl|json|parquet|gz|txt))+$")
 MEMBERS_LOOKED_AT = 20
+MOST_NAMED = 20
 
 
 class NoArrivalsError(ValueError):
@@ -117,4 +118,12 @@ def no_arrivals(file: str, pair: Sequence[str]) -> str:
 def no_format(file: str, header: Sequence[str]) -> str:
     """List the columns found, and what each format that was tried lacks."""
     lines = [f"  {c.name}: missing {', '.join(c.missing(header))}" for c in FORMATS]
-    return "\n".join([f"{file} fits no known format; found {', '.join(header)}; tried:", *lines])
+    found = listed(header)
+    return "\n".join([f"{file} fits no known format; found {found}; tried:", *lines])
+
+
+def listed(header: Sequence[str]) -> str:
+    """Return the names of columns as a message shows them: the first few, each cut."""
+    names = ", ".join(cut(name) for name in header[:MOST_NAMED])
+    n_more = len(header) - MOST_NAMED
+    return f"{names} and {n_more:,} more" if n_more > 0 else names

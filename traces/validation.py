@@ -16,6 +16,10 @@ MAX_ARRIVAL_S = 106 * 86_400.0
 MAX_TOKENS = np.iinfo(np.int32).max
 MAX_TIER = np.iinfo(np.int16).max
 NARROW_CODES = MAX_TIER + 1
+MOST_SHOWN = 80
+NUMBER_KINDS, TEXT_KINDS = "iuf", "OUST"
+NESTED = (list, tuple, np.ndarray)
+NO_REAL_NUMBERS = (bool, np.bool_, np.timedelta64, np.datetime64, complex, np.complexfloating)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,20 @@ def refuse(field: str, index: int, value: object, rule: str, where: Where = nowh
     shown = value.item() if isinstance(value, np.generic) else value
     if isinstance(shown, float) and shown.is_integer():
         shown = int(shown)
-    raise ValueError(f"{field}[{where.first + index}] = {shown!r}; {rule}{where(index)}")
+    raise ValueError(f"{field}[{where.first + index}] = {quoted(shown)}; {rule}{where(index)}")
+
+
+def quoted(value: object) -> str:
+    """Return a value as a message shows it: its repr, cut to MOST_SHOWN characters."""
+    try:
+        return cut(repr(value))
+    except ValueError:
+        return "an integer too long to print"
+
+
+def cut(text: str) -> str:
+    """Return a text, cut to MOST_SHOWN characters."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
 
 
 def require(
@@ -63,16 +80,25 @@ def require(
 def to_numbers(field: str, values: ArrayLike, where: Where = nowhere) -> NDArray[Any]:
     """Return a 1-D numeric array; ValueError names the first value that is missing or no number.
 
-    Texts are read as Python reads floats (correctly rounded).
+    Texts are read as Python reads floats (correctly rounded). Truth values, durations, dates and
+    complex numbers are refused: as a float, each would be read in the wrong unit or lose a part.
     """
+    refuse_masked(field, values, where)
+    if isinstance(values, (list, tuple)):
+        refuse_no_real_numbers(field, values, where)
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{field} has shape {array.shape}; must be one-dimensional")
-    if array.dtype.kind in "iuf":
+    if array.dtype.kind in NUMBER_KINDS:
         return array
+    if array.dtype.kind not in TEXT_KINDS:
+        place = where(0) if len(array) else ""
+        raise ValueError(f"{field} has values of type {array.dtype}; must be numbers{place}")
+    if array.dtype.kind == "O":
+        refuse_no_real_numbers(field, array.tolist(), where)
     try:
         numbers = array.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         numbers = None
     if numbers is None or np.isnan(numbers).any():
         for index, value in enumerate(array.tolist()):
@@ -82,6 +108,29 @@ def to_numbers(field: str, values: ArrayLike, where: Where = nowhere) -> NDArray
     return numbers
 
 
+def refuse_masked(field: str, values: ArrayLike, where: Where) -> None:
+    """Refuse the first value that a masked array hides: numpy would read what is under the mask."""
+    if isinstance(values, np.ma.MaskedArray):
+        hidden = np.ma.getmaskarray(values)
+        if hidden.ndim == 1 and hidden.any():
+            refuse_missing(field, int(np.argmax(hidden)), where)
+
+
+def refuse_no_real_numbers(field: str, values: Sequence[Any], where: Where) -> None:
+    """Refuse the first value of a type that numpy converts although it is no real number.
+
+    Lists within a list are refused too, unless the whole is a table, which has a shape to name.
+    """
+    types = set(map(type, values))
+    is_table = not where.file and types <= set(NESTED) and len(set(map(np.shape, values))) == 1
+    refused = NO_REAL_NUMBERS if is_table else (*NO_REAL_NUMBERS, *NESTED)
+    if not any(issubclass(found, refused) for found in types):
+        return
+    for index, value in enumerate(values):
+        if isinstance(value, refused):
+            refuse(field, index, value, f"must be a number, not {type(value).__name__}", where)
+
+
 def refuse_missing(field: str, index: int, where: Where = nowhere) -> NoReturn:
     """Raise the ValueError for a value that is not there."""
     raise ValueError(f"{field}[{where.first + index}] is missing{where(index)}")
@@ -89,10 +138,12 @@ def refuse_missing(field: str, index: int, where: Where = nowhere) -> NoReturn:
 
 def refuse_unless_number(field: str, index: int, value: Any, where: Where) -> None:
     """Refuse one value that is missing or cannot be read as a number."""
-    if value is None or value == "":
+    if value is None or (isinstance(value, str) and value == ""):
         refuse_missing(field, index, where)
     try:
         float(value)
+    except OverflowError:
+        refuse(field, index, value, "must be a number that a float can hold", where)
     except (TypeError, ValueError):
         refuse(field, index, value, "must be a number", where)
 

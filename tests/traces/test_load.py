@@ -254,3 +254,93 @@ def test_repeated_column_is_refused(written):
 def test_decimal_times_are_rounded_correctly(written):
     text = "0.1234567890123456789"
     assert load(written(VIDUR + f"{text},1,1\n")).arrival_s[0] == float(text)
+
+
+PLAIN = "arrival_s,prompt_tokens,output_tokens\n"
+MOONCAKE = '{{"timestamp": {}, "input_length": {}, "output_length": 6}}\n'
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 719188\n"
+
+
+def test_our_own_columns_win_over_another_formats(written):
+    """With input_tokens beside prompt_tokens the file was read as a vLLM run, of other lengths."""
+    path = written("arrival_s,input_tokens,prompt_tokens,output_tokens\n0,99,5,6\n")
+    assert columns(load(path)) == [[0.0], [5], [6]]
+    assert load(path).source == "plain trace, trace.csv"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("true", r"prompt_tokens\[1\] = True; must be a number, not bool \(row 2 of t.jsonl\)"),
+        ("[5]", r"prompt_tokens\[1\] = \[5\]; must be a number, not list \(row 2 of t.jsonl\)"),
+        ("9" * 400, r"prompt_tokens\[1\] = 9{77}\.\.\.; must be .* float .*\(row 2 of t.jsonl\)"),
+        ("9" * 5000, "row 2 of t.jsonl is not JSON: "),
+        ("[" * 100_000, "row 2 of t.jsonl is not JSON that can be read: too nested"),
+    ],
+    ids=["true", "list", "400 digits", "5000 digits", "nested"],
+)
+def test_json_values_that_are_no_numbers_are_named(written, value: str, message: str):
+    """Each of these was read as 1, or ended in an error that named neither file nor row."""
+    path = written(MOONCAKE.format(0, 5) + MOONCAKE.format(1, value), "t.jsonl")
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize("output", [0, 6])
+def test_json_lists_for_lengths_are_named_in_every_row(written, output: int):
+    """Rows that are all lists made a table, with failed requests among them or not."""
+    failed = f'{{"timestamp": 0, "input_length": [5], "output_length": {output}}}\n'
+    with pytest.raises(ValueError, match=r"prompt_tokens\[.\] = \[5\]; must be .* \(row . of t.j"):
+        load(written(failed + MOONCAKE.format(1, "[5]"), "t.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xef\xbb\xbf" + LFS, gzip.compress(LFS), b"\n" + LFS],
+    ids=["bom", "gzip", "blank line"],
+)
+def test_git_lfs_pointers_are_told_with_a_bom_or_packed(written, content: bytes):
+    with pytest.raises(ValueError, match=r"trace.csv is a Git-LFS pointer.*git lfs pull"):
+        load(written(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" + '{"arrival_s": 0}, ' * 6000 + "]", "trace.csv is a JSON array, not JSON lines"),
+        ("[\n{}\n]\n", "trace.csv is a JSON array, not JSON lines"),
+        (b"PK\x03\x04\x00\x00\x08\x00abc\n", "trace.csv is not a text file: it has NUL bytes"),
+        ("x" * 100_000 + "\n", r"found x{77}\.\.\.; tried"),
+        (",".join(f"column_{n}" for n in range(9_000)), "column_19 and 8,980 more; tried"),
+        (PLAIN + "0," + "y" * 100_000 + ",1\n", r"prompt_tokens\[0\] = 'y{76}\.\.\.; must be a"),
+    ],
+    ids=["array", "array of lines", "zip", "long name", "many names", "long value"],
+)
+def test_messages_quote_little_of_a_file_that_is_no_trace(written, content, message: str):
+    """A terminal full of the file hides what is wrong with it."""
+    with pytest.raises(ValueError, match=message) as caught:
+        load(written(content))
+    assert len(str(caught.value)) < 3000
+
+
+def test_azure_timestamps_centuries_apart_are_too_long_not_unsorted(written):
+    """Their difference does not fit int64 nanoseconds and came out negative."""
+    header = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    path = written(header + "1700-01-01 00:00:00,5,6\n2250-01-01 00:00:00,7,8\n")
+    with pytest.raises(ValueError, match=r"arrival_s\[1\] = 17\d{9}; .*106 days.*\(row 3 of trace"):
+        load(path)
+    assert columns(load(path, end_s=9.0)) == [[0.0], [5], [6]]
+    path = written(header + "1700-01-01 00:00:00,5,6\n2350-01-01 00:00:00,7,8\n")
+    with pytest.raises(ValueError, match=r"TIMESTAMP\[1\] = '2350.*must be in the years 1678 to"):
+        load(path)
+
+
+@pytest.mark.parametrize("blank", ["", "\n\n", "\r\n \n"])
+def test_rows_are_line_numbers_whatever_is_blank(written, blank: str):
+    line = blank.count("\n") + 4
+    with pytest.raises(ValueError, match=rf"arrival_s\[1\] = 'x'; .*\(row {line} of trace.csv\)"):
+        load(written(blank + PLAIN + "0,5,6\n\nx,5,6\n"))
+    with pytest.raises(ValueError, match=rf"row {line} of trace.csv has 4 fields"):
+        load(written(blank + PLAIN + "0,5,6\n\n1,5,6,7\n"))
+    with pytest.raises(ValueError, match=rf"missing \(row {line - 1} of trace.csv\)"):
+        load(written(blank + MOONCAKE.format(0, 5) + "\n" + '{"timestamp": 1}\n'))

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,6 +91,36 @@ def test_copies_are_equal_and_still_read_only(clone):
 def test_bad_columns_are_refused_by_field_value_and_index(columns, message: str):
     with pytest.raises(ValueError, match=message):
         Trace(*columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([1, 2], "timedelta64[ms]"), r"timedelta64\[ms\]; must be numbers"),
+        (np.array([1, 2], "datetime64[s]"), r"datetime64\[s\]; must be numbers"),
+        (np.array([True, True]), "type bool; must be numbers"),
+        (np.array([1 + 2j, 3]), "type complex128; must be numbers"),
+        ([1, True], r"\[1\] = True; must be a number, not bool"),
+        ([1, 2j], r"\[1\] = 2j; must be a number, not complex"),
+        ([1, [2]], r"\[1\] = \[2\]; must be a number, not list"),
+        (np.array([1, np.timedelta64(2, "ms")], object), r"\[1\] = .*; must .* not timedelta64"),
+        (np.ma.array([1, 2], mask=[False, True]), r"\[1\] is missing"),
+        ([1, 10**400], r"\[1\] = 10{76}\.\.\.; must be a number that a float can hold"),
+        ([1, 10**5000], r"\[1\] = an integer too long to print; must be a number that"),
+    ],
+)
+def test_types_that_numpy_would_convert_silently_are_refused(values, message: str):
+    """Milliseconds were read as seconds, truth values as 1, masked values as what is under them."""
+    for place, field in enumerate(("arrival_s", "prompt_tokens", "output_tokens", "tier")):
+        columns: list[Any] = [[1, 2], [5, 6], [7, 8], [0, 1]]
+        columns[place] = values
+        arrival_s, prompt_tokens, output_tokens, tier = columns
+        with pytest.raises(ValueError, match=f"^{field}.*{message}"):
+            Trace(arrival_s, prompt_tokens, output_tokens, tier)
+
+
+def test_a_masked_array_that_hides_nothing_is_an_array():
+    assert Trace(np.ma.array([0.0, 1.0]), [5, 6], [7, 8]).arrival_s.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from servegym.traces.validation import Where, refuse, refuse_missing
 
 NS_PER_S = 1e9
 TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?:Z|\+00:00)?")
+FIRST_YEAR, LAST_YEAR = 1678, 2261
 EXPECTED = "must be YYYY-MM-DD HH:MM:SS.fffffff, without a zone or in UTC"
 
 
@@ -39,6 +40,9 @@ def without_zone(value: Any, index: int, where: Where) -> str:
     matched = TIMESTAMP.fullmatch(str(value).strip())
     if matched is None:
         refuse("TIMESTAMP", index, value, EXPECTED, where)
+    if not FIRST_YEAR <= int(matched[1][:4]) <= LAST_YEAR:
+        rule = f"must be in the years {FIRST_YEAR} to {LAST_YEAR}"
+        refuse("TIMESTAMP", index, value, rule, where)
     return matched[1]
 
 

@@ -11,6 +11,7 @@ from servegym.traces.prefix_blocks import PrefixBlocks
 from servegym.traces.table import Columns
 from servegym.traces.validation import Where, to_numbers
 
+MOST_TICKS = 2.0**62
 Ticks = NDArray[Any]
 BlockColumn = tuple[str, int, Callable[[Sequence[Any], Where], PrefixBlocks]]
 
@@ -39,8 +40,13 @@ class Clock:
     origin_note: str = ""
 
     def seconds(self, ticks: Ticks, origin: Any) -> NDArray[np.float64]:
-        """Return s since the origin."""
-        return (ticks - origin) / self.ticks_per_s
+        """Return s since the origin; of a span too long for int64 ticks, to float precision."""
+        elapsed = ticks - origin
+        if ticks.dtype.kind == "i":
+            rough = ticks.astype(np.float64) - np.asarray(origin, np.float64)
+            if (is_long := np.abs(rough) >= MOST_TICKS).any():
+                elapsed = np.where(is_long, rough, elapsed)
+        return elapsed / self.ticks_per_s
 
 
 SECONDS = Clock()
