@@ -10,7 +10,7 @@ from servegym.simulator.entries import catch_up_address
 from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
 from servegym.simulator.profiles import Profile
 from servegym.simulator.seconds import rint_ps, to_ps
-from servegym.simulator.state import NO_INSTANCE, NO_REQUEST
+from servegym.simulator.state import NO_INSTANCE, NO_REQUEST, UNFINISHED
 from servegym.traces import Trace
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ORDERS = {"fcfs": layout.FCFS, "priority": layout.PRIORITY}
 NO_LIMIT = 2**62
+CACHE_LINE = 64  # bytes
 MOST_TOKENS = 2**30  # of one request: its square fits int64
 ROW_FIELDS = (
     "knee_tokens",
@@ -60,8 +61,8 @@ def build_state(simulation: "Simulation") -> layout.State:
         engines=records(len(rows), layout.ENGINE),
         instances=records(n, layout.INSTANCE),
         requests=build_requests(trace, config, simulation.horizon_ps),
-        slots=records(n * config.seats, layout.SLOT),
-        phases=np.zeros(n * config.block_size, np.int32),
+        slots=records(n * config.seats, layout.SLOT, is_zeroed=False),
+        phases=aligned(n * config.block_size, np.dtype(np.int32)),
         views=records(n_views, layout.VIEW),
         params=np.concatenate(params),
         memory=np.zeros(sum(memory)),
@@ -78,14 +79,17 @@ def build_state(simulation: "Simulation") -> layout.State:
     return state
 
 
-CACHE_LINE = 64  # bytes
-
-
-def records(n: int, dtype: np.dtype) -> np.ndarray:
-    """Return n zeroed records that begin on a cache line; interpreted kernels need fields as attributes."""
-    memory = np.zeros(n * dtype.itemsize + CACHE_LINE, np.uint8)
+def aligned(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
+    """Return n items that begin on a cache line, so that an instance's part touches as few lines as it can."""
+    size = n * dtype.itemsize
+    memory = (np.zeros if is_zeroed else np.empty)(size + CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % CACHE_LINE
-    array = memory[begin : begin + n * dtype.itemsize].view(dtype)
+    return memory[begin : begin + size].view(dtype)
+
+
+def records(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
+    """Return n records; interpreted kernels need their fields as attributes."""
+    array = aligned(n, dtype, is_zeroed)
     return array.view(np.recarray) if IS_JIT_DISABLED else array
 
 
@@ -113,7 +117,7 @@ def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) 
             f"tier[{row}] = {tiers[row]}; must be < tiers = {config.tiers} of the config"
         )
     _check_lengths(trace, n)
-    requests = records(n, layout.REQUEST)
+    requests = records(n, layout.REQUEST, is_zeroed=False)
     fill_requests(
         requests, arrival_ps, trace.prompt_tokens, trace.output_tokens, tiers, config.block_size
     )
@@ -133,7 +137,7 @@ def _check_lengths(trace: Trace, n: int) -> None:
 
 @kernel
 def fill_requests(requests, arrival_ps, prompt_tokens, output_tokens, tiers, block_size):
-    """Fill zeroed records REQUEST[n] from the trace's arrays, in one pass over memory."""
+    """Fill fresh records REQUEST[n] from the trace's arrays, every field, in one pass over memory."""
     for r in range(requests.shape[0]):
         request = requests[r]
         request.arrival_ps = arrival_ps[r]
@@ -145,6 +149,10 @@ def fill_requests(requests, arrival_ps, prompt_tokens, output_tokens, tiers, blo
         request.admitted_ps = request.first_token_ps = request.finish_ps = -1
         request.instance = NO_INSTANCE
         request.next = request.right = NO_REQUEST
+        request.key = 0.0
+        request.predicted_tokens = request.generated = request.computed = 0
+        request.preemptions = request.recomputed_tokens = request.migrations = 0
+        request.status = UNFINISHED
 
 
 def _fill_cluster(

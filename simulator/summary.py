@@ -186,9 +186,9 @@ def warnings_of(result: "Result", totals: np.ndarray) -> list[str]:
     for e, row in enumerate(result.config.fleet_profiles):
         if row.is_estimate:
             found.append(f"{row.name}: profile is a datasheet estimate, never measured")
-        seen = result.instances[result.instances["engine"] == e]
+        of_row = result.instances["engine"] == e
         for name, limit in (("prefill", row.max_prefill_tokens), ("kv", row.max_kv_tokens)):
-            most = int(seen[f"largest_{name}_tokens"].max(initial=0))
+            most = int(result.instances[f"largest_{name}_tokens"][of_row].max(initial=0))
             if limit is not None and most > limit:
                 found.append(
                     f"{row.name}: left the profile's fitted range with {most} {name} tokens in an "

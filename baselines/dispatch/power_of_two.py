@@ -52,11 +52,15 @@ def is_left(cluster, request, memory, n_sampled, i):
 @kernel
 def least_of_sample(cluster, request, params, memory, rng, signal):
     """Return the least loaded of params[0] sampled instances, or HOLD if none accepts; signal: see load_at."""
+    n_sampled = 0
+    while (
+        n_sampled < params[0] and sample_instance(cluster, request, memory, rng, n_sampled) != HOLD
+    ):
+        n_sampled += 1
+    # Loads are read when all are drawn: in a large fleet that fetches their instances from memory side by side.
     chosen, least = HOLD, 0
-    for k in range(int(params[0])):
-        i = sample_instance(cluster, request, memory, rng, k)
-        if i == HOLD:
-            break
+    for k in range(n_sampled):
+        i = int(memory[k])
         load = load_at(cluster, i, signal)
         if chosen == HOLD or load < least:
             chosen, least = i, load
