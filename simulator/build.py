@@ -61,7 +61,7 @@ def build_state(simulation: "Simulation") -> layout.State:
         engines=records(len(rows), layout.ENGINE),
         instances=records(n, layout.INSTANCE),
         requests=build_requests(trace, config, simulation.horizon_ps),
-        slots=records(n * config.seats, layout.SLOT, is_zeroed=False),
+        slots=records(n * config.seats, layout.SLOT),
         phases=aligned(n * config.block_size, np.dtype(np.int32)),
         views=records(n_views, layout.VIEW),
         params=np.concatenate(params),
