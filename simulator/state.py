@@ -161,7 +161,7 @@ REQUEST = np.dtype(
 
 # A running request's seat. finish_iteration fixes everything about a decoder: at iteration c it has streamed
 # output - (finish - c) tokens and computed prompt + output - 1 - (finish - c).
-SLOT = np.dtype([("finish_iteration", "i8"), ("request", "u4"), ("unused", "i4")])
+SLOT = np.dtype([("finish_iteration", "i8"), ("request", "u4")])
 
 # One router's own placements on one instance since the refresh at `since_ps`.
 VIEW = np.dtype(
