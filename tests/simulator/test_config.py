@@ -149,7 +149,8 @@ def test_case_07_budget_below_the_seats_is_refused(engine):
 
 @pytest.mark.parametrize("engine", ["vllm-v0", "static"])
 def test_budget_of_engines_that_pad_or_ignore_it_may_be_below_the_seats(engine):
-    ClusterConfig(engine=engine, max_num_seqs=64, max_num_batched_tokens=63)
+    config = ClusterConfig(engine=engine, max_num_seqs=64, max_num_batched_tokens=63)
+    assert (config.max_num_seqs, config.max_num_batched_tokens) == (64, 63)
 
 
 def test_static_engine_refuses_bypass():
@@ -230,7 +231,8 @@ def test_config_is_frozen_and_survives_json():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenarios_are_valid_configs(name):
-    ClusterConfig(**SCENARIOS[name])
+    config = ClusterConfig(**SCENARIOS[name])
+    assert {field: getattr(config, field) for field in SCENARIOS[name]} == SCENARIOS[name]
 
 
 def test_numpy_numbers_are_taken():

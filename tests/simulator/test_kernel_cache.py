@@ -245,3 +245,33 @@ def test_the_copy_of_the_tree_is_what_runs(tree, tmp_path):
     # otherwise the two tests above could not fail
     body = "import servegym.simulator.iteration_time as it\nanswer = it.__file__"
     assert run_process(body, tmp_path, tree)["answer"].startswith(str(tree))
+
+
+def test_a_policy_edited_between_import_and_first_use_does_not_poison_the_cache(tmp_path):
+    """A notebook compiles the code it loaded, while the file on disk is newer already."""
+    policy = tmp_path / "choice.py"
+    body = (
+        "from servegym import dispatch_policy\n\n\n"
+        '@dispatch_policy(source="test")\n'
+        "def choice(cluster, request, params, memory, rng):\n"
+        "    return {index}\n"
+    )
+    play = (
+        "from servegym import generate, simulate\n"
+        "trace = generate('azure-conv', n=5, rate_per_s=5.0, seed=0)\n"
+        "print(set(simulate(trace, system=choice.choice).requests['instance'].tolist()))\n"
+    )
+    edit = f"import pathlib\npathlib.Path('choice.py').write_text({body.format(index=3)!r})\n"
+    policy.write_text(body.format(index=0))
+    for program, expected in (
+        ("import choice\n" + edit + play, "{0}"),
+        ("import choice\n" + play, "{3}"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
