@@ -6,12 +6,19 @@ from servegym.simulator.waiting import pop_waiting, return_waiting
 
 
 @kernel
+def has_seat(instance, engine):
+    """Return whether another request may run; those that move keep their seats at both ends."""
+    return instance.n_running + instance.n_parked < engine.max_num_seqs
+
+
+@kernel
 def seat_head(state, instance, blocks, now_ps):
     """Give the waiting head a seat and `blocks` blocks; return the request."""
     r = pop_waiting(state, instance)
     state.slots[instance.first_slot + instance.n_running].request = r
     instance.n_running += 1
     instance.free_blocks -= blocks
+    instance.has_admitted = 1
     if state.requests[r].admitted_ps < 0:
         state.requests[r].admitted_ps = now_ps
     return r

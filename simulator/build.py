@@ -10,7 +10,7 @@ from servegym.simulator.entries import catch_up_address
 from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
 from servegym.simulator.profiles import Profile
 from servegym.simulator.seconds import rint_ps, to_ps
-from servegym.simulator.state import NO_INSTANCE, NO_REQUEST, UNFINISHED
+from servegym.simulator.state import AT_GATEWAY, NEVER, NO_INSTANCE, NO_REQUEST, UNFINISHED
 from servegym.traces import Trace
 
 if TYPE_CHECKING:
@@ -31,8 +31,19 @@ ROW_FIELDS = (
     "c_prefill_attention_ms",
 )
 
-# Spawn keys of the independent random streams of one seed (the workload's are in traces/streams.py).
-ESTIMATOR_KEY, POLICY_KEY = 1, 2
+# Spawn keys of the independent random streams of one seed, by role (the workload's are in traces/streams.py).
+STREAM_KEYS = {
+    "dispatch": 2,
+    "ordering": 7,
+    "estimation": 1,
+    "remaining": 8,
+    "admission": 3,
+    "queue": 4,
+    "migration": 5,
+    "scaling": 6,
+}
+MOVES_PER_INSTANCE, LEAST_MOVES = 8, 256  # under way at once; more are refused
+FIRST_LEDGER = 1024  # moves
 
 
 def random_stream(seed: int, key: int) -> np.uint64:
@@ -45,38 +56,112 @@ def random_stream(seed: int, key: int) -> np.uint64:
 def build_state(simulation: "Simulation") -> layout.State:
     """Return the state before the first arrival; ValueError for a trace that the config cannot take."""
     config, trace = simulation.config, simulation.trace
-    n = config.instances
-    rows = config.fleet_profiles
-    params = [
-        simulation.dispatch.param_values(simulation.dispatch_params, trace),
-        simulation.order.param_values(config.order_params, trace)
-        if simulation.order
-        else np.zeros(0),
-        simulation.estimator.param_values(config.estimator_params, trace),
-    ]
-    memory = [simulation.dispatch.memory_size(config), simulation.estimator.memory_size(config)]
-    n_views = config.routers * n if config.metrics_interval_s > 0 else 1
+    m, rows = config.most_instances, config.fleet_profiles
+    slow_rows = {(f.instance % len(rows), f.factor): 0 for f in config.faults if f.kind == "slow"}
+    slow_rows = {key: len(rows) + k for k, key in enumerate(slow_rows)}
+    requests = build_requests(trace, config, simulation.horizon_ps)
+    params, memory, policies = _build_policies(simulation)
+    n_views = (config.routers + (config.routers > 1)) * m if config.metrics_interval_s > 0 else 1
+    n_moves = max(LEAST_MOVES, MOVES_PER_INSTANCE * m) if config.migration else 0
+    n_copies = 1 + (m if config.snapshot_interval_s > 0 else 0)
+    has_timers = config.timeout_s is not None
     state = layout.State(
         shared=records(1, layout.SHARED),
-        engines=records(len(rows), layout.ENGINE),
-        instances=records(n, layout.INSTANCE),
-        requests=build_requests(trace, config, simulation.horizon_ps),
-        slots=records(n * config.seats, layout.SLOT),
-        phases=aligned(n * config.block_size, np.dtype(np.int32)),
+        engines=records(len(rows) + len(slow_rows), layout.ENGINE),
+        instances=records(m, layout.INSTANCE),
+        requests=requests,
+        slots=records(m * config.seats, layout.SLOT),
+        phases=aligned(m * config.block_size, np.dtype(np.int32)),
         views=records(n_views, layout.VIEW),
-        params=np.concatenate(params),
-        memory=np.zeros(sum(memory)),
+        params=params,
+        memory=memory,
         streams=np.array(
-            [random_stream(simulation.seed, key) for key in (ESTIMATOR_KEY, POLICY_KEY)], np.uint64
+            [random_stream(simulation.seed, STREAM_KEYS[role]) for role in layout.ROLES], np.uint64
         ),
+        policies=policies,
+        gateway=records(1, layout.GATEWAY),
+        queues=records(_n_queues(trace, config) + 1, layout.QUEUE),
+        control=records(1, layout.CONTROL),
+        tiers=np.zeros(_n_tier_counts(config, n_views), np.int32),
+        moves=records(n_moves, layout.MOVE),
+        ordered=np.zeros((n_moves, 3), np.int64),
+        ledger=records(FIRST_LEDGER if config.migration else 0, layout.LEDGER),
+        faults=_build_faults(config, slow_rows),
+        timers=records(len(requests) if has_timers else 0, layout.TIMER),
+        copied_shared=records(1, layout.SHARED),
+        copied_instances=records(n_copies, layout.INSTANCE),
+        copied_slots=records(n_copies * config.seats, layout.SLOT),
+        copied_phases=aligned(n_copies * config.block_size, np.dtype(np.int32)),
+        copied_requests=records(_n_copied_requests(simulation, len(requests)), layout.REQUEST),
     )
-    _fill_cluster(state, simulation, np.cumsum([len(p) for p in params]), np.cumsum(memory))
-    for engine, row in zip(state.engines, rows, strict=True):
+    _fill_shared(state, simulation)
+    _fill_gateway(state, simulation)
+    _fill_control(state, config)
+    for e, (engine, row) in enumerate(zip(state.engines, rows, strict=False)):
         _fill_engine(engine, config, row)
+        engine["profile"] = e
+    for (e, factor), number in slow_rows.items():
+        state.engines[number] = state.engines[e]
+        _slow_down(state.engines[number], factor)
     _fill_instances(state, config, len(rows))
     state.views["since_ps"] = -1
     set_addresses(state, simulation)
     return state
+
+
+def _build_policies(
+    simulation: "Simulation",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return params, memory and POLICY[roles], without addresses."""
+    policies = records(len(layout.ROLES), layout.POLICY)
+    params: list[float] = []
+    n_memory = 0
+    for record, role in zip(policies, layout.ROLES, strict=True):
+        policy, given = simulation.decider(role)
+        record["params_begin"], record["memory_begin"] = len(params), n_memory
+        if policy is not None:
+            params.extend(policy.param_values(given, simulation.trace))
+            n_memory += policy.memory_size(simulation.config)
+        record["params_end"], record["memory_end"] = len(params), n_memory
+    return np.array(params, np.float64), np.zeros(n_memory), policies
+
+
+def _n_queues(trace: Trace, config: ClusterConfig) -> int:
+    if config.queue_by == "tenant":
+        return len(trace.tenant.names) if trace.tenant else 1
+    return config.tiers if config.queue_by == "tier" else 1
+
+
+def _n_tier_counts(config: ClusterConfig, n_views: int) -> int:
+    """Return the length of `tiers`: true counts, and with stale metrics what was seen, and a view's own."""
+    if config.tiers == 1:
+        return 0
+    is_stale = config.metrics_interval_s > 0
+    return config.tiers * (config.most_instances * (1 + is_stale) + (n_views if is_stale else 0))
+
+
+def _n_copied_requests(simulation: "Simulation", n: int) -> int:
+    """Return how many request records a what-if and its snapshots may write over."""
+    if not simulation.dispatch.uses_what_if:
+        return 0
+    return 2 * n if simulation.config.snapshot_interval_s > 0 else n
+
+
+def _build_faults(config: ClusterConfig, slow_rows: dict[tuple[int, float], int]) -> np.ndarray:
+    """Return both edges of every fault, by time; ends before beginnings, then as given."""
+    edges = []
+    for number, fault in enumerate(config.faults):
+        begin_ps = to_ps(fault.at_s, "at_s")
+        end_ps = begin_ps + to_ps(fault.duration_s, "duration_s")
+        kind = layout.FAULT_KINDS.index(fault.kind)
+        e = slow_rows.get((fault.instance % len(config.fleet_profiles), fault.factor), 0)
+        edges.append((begin_ps, 1, number, (begin_ps, end_ps, kind, fault.instance, 1, e)))
+        edges.append((end_ps, 0, number, (end_ps, end_ps, kind, fault.instance, 0, e)))
+    faults = records(len(edges), layout.FAULT)
+    for record, edge in zip(faults, sorted(edges), strict=True):
+        for name, value in zip(layout.FAULT.names or (), edge[-1], strict=True):
+            record[name] = value
+    return faults
 
 
 def aligned(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
@@ -94,12 +179,12 @@ def records(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
 
 
 def set_addresses(state: layout.State, simulation: "Simulation") -> None:
-    """Store this process's addresses of engine entries and policies (mutates state.shared)."""
-    cluster = state.shared[0]
-    cluster["catch_up_address"] = catch_up_address()
-    cluster["dispatch_address"] = simulation.dispatch.address
-    cluster["estimator_address"] = simulation.estimator.address
-    cluster["order_address"] = simulation.order.address if simulation.order else 0
+    """Store this process's addresses of engine entries and policies (mutates state.shared and state.policies)."""
+    state.shared[0]["catch_up_address"] = catch_up_address()
+    for record, role in zip(state.policies, layout.ROLES, strict=True):
+        policy, _ = simulation.decider(role)
+        record["address"] = policy.address if policy else 0
+        record["observe_address"] = policy.observe_address if policy else 0
 
 
 def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) -> np.ndarray:
@@ -121,6 +206,10 @@ def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) 
     fill_requests(
         requests, arrival_ps, trace.prompt_tokens, trace.output_tokens, tiers, config.block_size
     )
+    for name in ("tenant", "category"):
+        labels = getattr(trace, name)
+        if labels is not None:
+            requests[name] = labels.codes[:n]
     return requests
 
 
@@ -152,23 +241,61 @@ def fill_requests(requests, arrival_ps, prompt_tokens, output_tokens, tiers, blo
         request.key = 0.0
         request.predicted_tokens = request.generated = request.computed = 0
         request.preemptions = request.recomputed_tokens = request.migrations = 0
+        request.tenant = request.category = request.attempt = 0
+        request.place = AT_GATEWAY
         request.status = UNFINISHED
 
 
-def _fill_cluster(
-    state: layout.State, simulation: "Simulation", params_end: np.ndarray, memory_end: np.ndarray
-) -> None:
-    config, cluster = simulation.config, state.shared[0]
-    cluster["block_size"] = config.block_size
+def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
+    config, shared = simulation.config, state.shared[0]
+    shared["block_size"] = config.block_size
     is_power_of_two = config.block_size & (config.block_size - 1) == 0
-    cluster["block_shift"] = config.block_size.bit_length() - 1 if is_power_of_two else -1
-    cluster["order"] = ORDERS.get(config.order, layout.BY_POLICY)
-    cluster["is_time_dependent"] = bool(simulation.order and simulation.order.is_time_dependent)
-    cluster["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
-    cluster["n_routers"] = config.routers
-    cluster["dispatch_params"], cluster["order_params"], cluster["estimator_params"] = params_end
-    cluster["dispatch_memory"], cluster["estimator_memory"] = memory_end
-    cluster["error_instance"] = layout.NO_INSTANCE
+    shared["block_shift"] = config.block_size.bit_length() - 1 if is_power_of_two else -1
+    shared["order"] = ORDERS.get(config.order, layout.BY_POLICY)
+    shared["is_time_dependent"] = bool(simulation.order and simulation.order.is_time_dependent)
+    shared["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
+    shared["snapshot_interval_ps"] = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
+    shared["n_routers"] = config.routers
+    shared["n_tiers"] = config.tiers
+    shared["local_limit"] = -1 if config.max_local_waiting is None else config.max_local_waiting
+    deciders = (config.policy_of("estimation"), config.policy_of("remaining"))
+    shared["n_observing"] = sum(bool(policy and policy.observe) for policy in deciders)
+    shared["n_lost_metrics"] = sum(fault.kind == "metrics" for fault in config.faults)
+    shared["error_instance"] = layout.NO_INSTANCE
+
+
+def _fill_gateway(state: layout.State, simulation: "Simulation") -> None:
+    config, gateway = simulation.config, state.gateway[0]
+    gateway["queue_by_tenant"] = config.queue_by == "tenant" and simulation.trace.tenant is not None
+    gateway["queue_by_tier"] = config.queue_by == "tier"
+    is_steady = config.scaling is None and not config.faults and not config.client_retries
+    is_push = config.max_local_waiting is None and config.admission is None
+    gateway["is_direct"] = is_steady and is_push and config.queue is None
+    gateway["hold_timer_ps"] = to_ps(config.hold_timer_s, "hold_timer_s")
+    gateway["max_hold_ps"] = to_ps(config.max_hold_s, "max_hold_s")
+    gateway["last_round_ps"] = gateway["release_ps"] = -1
+    state.queues["head"] = state.queues["tail"] = NO_REQUEST
+
+
+def _fill_control(state: layout.State, config: ClusterConfig) -> None:
+    control = state.control[0]
+    control["rebalance_ps"] = to_ps(config.rebalance_interval_s, "rebalance_interval_s")
+    control["migration_stages"] = config.migration_stages
+    limit = config.last_stage_blocks
+    control["last_stage_blocks"] = NO_LIMIT if limit is None else limit
+    control["scaling_ps"] = to_ps(config.scaling_interval_s, "scaling_interval_s")
+    control["startup_ps"] = to_ps(config.startup_delay_s, "startup_delay_s")
+    control["min_instances"] = config.min_instances
+    control["is_failing"] = config.on_failure == "fail"
+    control["client_retries"] = config.client_retries
+    control["retry_backoff_ps"] = to_ps(config.retry_backoff_s, "retry_backoff_s")
+    control["next_rebalance_ps"] = 0 if config.migration else NEVER
+    control["next_scaling_ps"] = 0 if config.scaling else NEVER
+    control["next_ready_ps"] = control["next_stage_ps"] = NEVER
+    control["next_ps"] = 0 if config.migration or config.scaling else NEVER
+    if config.faults:
+        control["next_ps"] = min(control["next_ps"], int(state.faults["at_ps"][0]))
+    control["completed"] = NO_REQUEST
 
 
 def _fill_engine(engine: np.void, config: ClusterConfig, row: Profile) -> None:
@@ -187,18 +314,36 @@ def _fill_engine(engine: np.void, config: ClusterConfig, row: Profile) -> None:
     for name in ROW_FIELDS:
         engine[name] = getattr(row, name)
     engine["calibration"] = calibration
+    engine["slow_factor"] = 1.0
     engine["kv_ps"] = round(calibration * row.c_kv_ms * 1e9)
+    bytes_per_block = config.block_size * (row.kv_bytes_per_token or 0)
+    engine["block_copy_ps"] = round(bytes_per_block / (config.link_gb_per_s * 1e9) * 1e12)
+
+
+def _slow_down(engine: np.void, factor: float) -> None:
+    """Make iterations last that many times as long."""
+    engine["slow_factor"] = factor
+    engine["kv_ps"] = round(int(engine["kv_ps"]) * factor)
 
 
 def _fill_instances(state: layout.State, config: ClusterConfig, n_rows: int) -> None:
-    index = np.arange(config.instances)
+    index = np.arange(config.most_instances)
     instances = state.instances
-    instances["engine"] = index % n_rows
-    instances["is_active"] = 1
+    instances["engine"] = instances["own_engine"] = index % n_rows
+    instances["condition"] = np.where(index < config.instances, layout.ACTIVE, layout.ABSENT)
+    instances["charged_since_ps"] = np.where(index < config.instances, 0, NEVER)
     instances["first_slot"] = index * config.seats
     instances["free_blocks"] = state.engines["kv_blocks"][instances["engine"]]
     instances["least_free_blocks"] = instances["free_blocks"]
-    for name in ("event_ps", "stretch_end_ps", "wake_ps", "iteration_end_ps", "next_finish"):
+    for name in (
+        "event_ps",
+        "stretch_end_ps",
+        "wake_ps",
+        "iteration_end_ps",
+        "next_finish",
+        "ready_ps",
+        "lost_from_ps",
+    ):
         instances[name] = layout.NEVER
     instances["head"] = instances["tail"] = layout.NO_REQUEST
-    instances["seen_ps"] = -1
+    instances["seen_ps"] = instances["released_ps"] = -1

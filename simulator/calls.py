@@ -30,6 +30,8 @@ def _records(dtype: np.dtype) -> Any:
 
 FLOATS = types.Array(float64, 1, "C")
 STREAM = types.Array(uint64, 1, "C")
+COUNTS = types.Array(types.int32, 1, "C")
+MOVES = types.Array(int64, 2, "C")
 STATE = _tuple_type(
     layout.State,
     _records(layout.SHARED),
@@ -37,11 +39,26 @@ STATE = _tuple_type(
     _records(layout.INSTANCE),
     _records(layout.REQUEST),
     _records(layout.SLOT),
-    types.Array(types.int32, 1, "C"),
+    COUNTS,
     _records(layout.VIEW),
     FLOATS,
     FLOATS,
     STREAM,
+    _records(layout.POLICY),
+    _records(layout.GATEWAY),
+    _records(layout.QUEUE),
+    _records(layout.CONTROL),
+    COUNTS,
+    _records(layout.MOVE),
+    MOVES,
+    _records(layout.LEDGER),
+    _records(layout.FAULT),
+    _records(layout.TIMER),
+    _records(layout.SHARED),
+    _records(layout.INSTANCE),
+    _records(layout.SLOT),
+    COUNTS,
+    _records(layout.REQUEST),
 )
 REQUEST = _tuple_type(layout.Request, _records(layout.REQUEST), int64)
 
@@ -57,6 +74,13 @@ CATCH_UP = int64(int64, int64, int64, int64)
 DISPATCH = int64(CLUSTER, REQUEST, FLOATS, FLOATS, STREAM)
 ORDER = float64(REQUEST, int64, FLOATS)
 PREDICT = float64(REQUEST, FLOATS, FLOATS, STREAM)
+REMAIN = float64(REQUEST, int64, FLOATS, FLOATS)
+OBSERVE = types.void(REQUEST, int64, FLOATS, FLOATS)
+ADMIT = DISPATCH
+CHOOSE_QUEUE = int64(CLUSTER, FLOATS, FLOATS, STREAM)
+MIGRATE = int64(CLUSTER, MOVES, FLOATS, FLOATS, STREAM)
+SCALE = CHOOSE_QUEUE
+WHAT_IF = float64(int64, int64, int64, int64)
 
 
 def python_address(function: Callable[..., Any]) -> int:
@@ -74,8 +98,13 @@ def _caller(signature: Signature) -> Callable[..., Any]:
     def generate(context, builder, _, arguments):
         address, *rest = arguments
         argument_types = [context.get_value_type(t) for t in signature.args]
-        function = ir.FunctionType(context.get_value_type(signature.return_type), argument_types)
-        return builder.call(builder.inttoptr(address, function.as_pointer()), rest)
+        is_void = signature.return_type == types.void
+        return_type = (
+            ir.VoidType() if is_void else context.get_value_type(signature.return_type)
+        )
+        function = ir.FunctionType(return_type, argument_types)
+        result = builder.call(builder.inttoptr(address, function.as_pointer()), rest)
+        return context.get_dummy_value() if is_void else result
 
     return _INTRINSICS[len(signature.args)](signature, generate)
 
@@ -110,6 +139,13 @@ call_catch_up = _caller(CATCH_UP)
 call_dispatch = _caller(DISPATCH)
 call_order = _caller(ORDER)
 call_predict = _caller(PREDICT)
+call_remaining = _caller(REMAIN)
+call_observe = _caller(OBSERVE)
+call_admission = _caller(ADMIT)
+call_queue = _caller(CHOOSE_QUEUE)
+call_migration = _caller(MIGRATE)
+call_scaling = _caller(SCALE)
+call_what_if = _caller(WHAT_IF)
 
 
 def _point_to_python(state: layout.State) -> int:

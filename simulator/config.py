@@ -1,7 +1,7 @@
 """The configuration of a cluster: validated once, in Python, before any kernel sees it.
 
-Names are those of vLLM where it has one. `None` means the profile's or the engine's own value. Options that belong to
-parts not built yet (gateway queues, migration, scaling, faults, timeouts) are not accepted rather than ignored.
+Names are those of vLLM where it has one. `None` means the profile's or the engine's own value, or that nobody decides:
+without an admission policy all are accepted, without a migration policy nothing moves.
 """
 
 import math
@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from servegym.simulator.policy import find_policy
+from servegym.simulator.policy import Policy, find_policy
 from servegym.simulator.profiles import Profile, find_profile
 from servegym.traces.names import near_match
 
 EngineName = Literal["vllm-v1", "vllm-v0", "sarathi", "static"]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Interval = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 
 DEFAULT_WATERMARK = {"vllm-v1": 0.0, "vllm-v0": 0.01, "sarathi": 0.01, "static": 0.0}
 
@@ -25,6 +26,35 @@ SCENARIOS: dict[str, dict[str, int]] = {
     "default": {},
     "tight": {"kv_blocks": 6000, "max_num_seqs": 128},
 }
+
+
+# Who decides what beside dispatch: kinds of policies, and the fields that name one (its parameters: `<field>_params`).
+DECISIONS = {
+    "ordering": "order",
+    "estimation": "estimator",
+    "remaining": "remaining",
+    "admission": "admission",
+    "queue": "queue",
+    "migration": "migration",
+    "scaling": "scaling",
+}
+BUILT_IN_ORDERS = ("fcfs", "priority")
+
+
+class Fault(BaseModel):
+    """Something that goes wrong with one instance from at_s on, for duration_s.
+
+    crash: its requests retry or fail, it comes back empty. slow: iterations take `factor` times as long. metrics:
+    routers see none of its refreshes. link: no moves from or to it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["crash", "slow", "metrics", "link"]
+    instance: Annotated[int, Field(ge=0)]
+    at_s: Seconds
+    duration_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 60.0
+    factor: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] = 2.0
 
 
 class ClusterConfig(BaseModel):
@@ -51,6 +81,34 @@ class ClusterConfig(BaseModel):
     metrics_interval_s: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     estimator: str = "constant"
     estimator_params: dict[str, float] = {}
+    remaining: str = "plug-in"  # what what-if takes as the tokens left
+    remaining_params: dict[str, float] = {}
+    snapshot_interval_s: Seconds = 0.0  # age of what what-if starts from; 0: the present
+    queue_by: Literal["none", "tier", "tenant"] = "tier"  # the gateway's queues
+    max_local_waiting: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None  # None: push; 0: pull
+    hold_timer_s: Interval = 0.1
+    max_hold_s: Seconds = 60.0
+    admission: str | None = None
+    admission_params: dict[str, float] = {}
+    queue: str | None = None
+    queue_params: dict[str, float] = {}
+    migration: str | None = None
+    migration_params: dict[str, float] = {}
+    rebalance_interval_s: Interval = 1.0
+    migration_stages: Annotated[int, Field(ge=1, le=100)] = 2
+    last_stage_blocks: Count | None = None  # most that may be left for the last stage
+    link_gb_per_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 8.0
+    scaling: str | None = None
+    scaling_params: dict[str, float] = {}
+    scaling_interval_s: Interval = 1.0
+    startup_delay_s: Seconds = 5.0
+    min_instances: Count = 1
+    max_instances: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    faults: tuple[Fault, ...] = ()
+    on_failure: Literal["retry", "fail"] = "retry"
+    timeout_s: Interval | tuple[Interval | None, ...] | None = None  # or one a tier
+    client_retries: Annotated[int, Field(ge=0, le=100)] = 0
+    retry_backoff_s: Interval = 1.0
     reject_penalty_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     calibration: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] | None = None
     host_overhead_ms: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
@@ -93,12 +151,61 @@ class ClusterConfig(BaseModel):
             raise ValueError(
                 f"metrics_interval_s = {self.metrics_interval_s}; must be 0 or >= 1e-9"
             )
-        if self.order not in ("fcfs", "priority"):
-            find_policy("ordering", self.order).check_params(self.order_params)
-        elif self.order_params:
-            raise ValueError(f"order_params = {self.order_params}; {self.order} takes none")
-        find_policy("estimation", self.estimator).check_params(self.estimator_params)
+        self._check_policies()
+        self._check_control()
         return self
+
+    def _check_policies(self) -> None:
+        for kind, field in DECISIONS.items():
+            name, params = getattr(self, field), getattr(self, f"{field}_params")
+            if name is not None and not (kind == "ordering" and name in BUILT_IN_ORDERS):
+                find_policy(kind, name).check_params(params)
+            elif params:
+                raise ValueError(f"{field}_params = {params}; {field} = {name} takes none")
+
+    def _check_control(self) -> None:
+        if self.max_instances is not None and self.max_instances < self.instances:
+            raise ValueError(
+                f"max_instances = {self.max_instances}; must be >= instances = {self.instances}"
+            )
+        if self.min_instances > self.instances:
+            raise ValueError(
+                f"min_instances = {self.min_instances}; must be <= instances = {self.instances}"
+            )
+        for number, fault in enumerate(self.faults):
+            if fault.instance >= self.most_instances:
+                raise ValueError(
+                    f"faults.{number}.instance = {fault.instance}; there are 0 .. {self.most_instances - 1}"
+                )
+        if isinstance(self.timeout_s, tuple) and len(self.timeout_s) != self.tiers:
+            raise ValueError(
+                f"timeout_s = {self.timeout_s}; must be one number, or one a tier ({self.tiers})"
+            )
+        if self.client_retries and self.timeout_s is None:
+            raise ValueError(f"client_retries = {self.client_retries}; needs timeout_s")
+        if self.migration is not None:
+            for row in self.fleet_profiles:
+                if row.kv_bytes_per_token is None:
+                    raise ValueError(
+                        f"migration = {self.migration!r}; {row.name} has no kv_bytes_per_token"
+                    )
+
+    @property
+    def most_instances(self) -> int:
+        """The size of the fleet, absent instances included."""
+        return self.instances if self.max_instances is None else self.max_instances
+
+    def policy_of(self, kind: str) -> Policy | None:
+        """Return who decides that: None if nobody, or a built-in order."""
+        name = getattr(self, DECISIONS[kind])
+        is_built_in = kind == "ordering" and name in BUILT_IN_ORDERS
+        return None if name is None or is_built_in else find_policy(kind, name)
+
+    def timeouts_s(self) -> list[float | None]:
+        """Return the time limit of every tier, None for none."""
+        if isinstance(self.timeout_s, tuple):
+            return list(self.timeout_s)
+        return [self.timeout_s] * self.tiers
 
     @cached_property
     def fleet_profiles(self) -> list[Profile]:

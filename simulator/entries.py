@@ -2,13 +2,13 @@
 
 from functools import lru_cache
 
-from numba import int64
+from numba import boolean, int64
 
 from servegym.simulator import views
-from servegym.simulator.calls import CATCH_UP, CLUSTER, REQUEST, python_address, state_at
+from servegym.simulator.calls import CATCH_UP, CLUSTER, MOVES, REQUEST, python_address, state_at
 from servegym.simulator.iteration import advance
 from servegym.simulator.kernel import IS_JIT_DISABLED, compile_entry
-from servegym.simulator.observation import store_observed
+from servegym.simulator.refresh import last_refresh_ps, store_observed
 from servegym.simulator.state import BLOCKS, NEVER
 from servegym.simulator.stretch import split_at_read
 
@@ -16,10 +16,9 @@ from servegym.simulator.stretch import split_at_read
 def catch_up(state_pointer, i, until_ps, depth):
     """Bring instance i to until_ps, storing its metrics if it passes a refresh; depth BLOCKS: its blocks, too."""
     state = state_at(state_pointer)
-    instance, interval_ps = state.instances[i], state.shared[0].metrics_interval_ps
-    refresh_ps = (
-        until_ps // interval_ps * interval_ps if interval_ps > 0 and until_ps < NEVER else -1
-    )
+    shared, instance = state.shared[0], state.instances[i]
+    is_stale = shared.metrics_interval_ps > 0 and until_ps < NEVER
+    refresh_ps = last_refresh_ps(shared, instance, until_ps) if is_stale else -1
     while True:
         is_due = instance.seen_ps < refresh_ps
         advance(state, i, refresh_ps if is_due else until_ps)
@@ -34,7 +33,7 @@ def catch_up(state_pointer, i, until_ps, depth):
 
 # Compiled with the engine, so that a new policy compiles itself alone.
 ACCESSORS = {
-    (CLUSTER,): (views.n_instances, views.now_s),
+    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues),
     (CLUSTER, int64): (
         views.n_waiting,
         views.n_running,
@@ -43,14 +42,38 @@ ACCESSORS = {
         views.kv_blocks,
         views.waiting_blocks,
         views.held_tokens,
+        views.head_blocks,
+        views.context_tokens,
+        views.watermark_blocks,
+        views.max_num_seqs,
+        views.is_active,
+        views.is_draining,
+        views.queue_length,
+        views.queue_head,
+        views.is_ready,
+        views.n_decoding,
+        views.n_movable,
+        views.request_at,
     ),
-    (CLUSTER, REQUEST, int64): (views.is_accepting,),
+    (CLUSTER, int64, int64): (
+        views.tier_count,
+        views.running_request,
+        views.running_blocks,
+        views.least_urgent_waiting,
+    ),
+    (CLUSTER, REQUEST): (views.has_taker,),
+    (CLUSTER, int64, int64, MOVES, int64): (views.write_waiting,),
+    (CLUSTER, REQUEST, int64): (views.is_accepting, views.predicted_finish_s),
+    (CLUSTER, REQUEST, int64, boolean): (views.marginal_latency_s,),
     (REQUEST,): (
         views.prompt_tokens,
         views.predicted_tokens,
         views.output_tokens,
         views.tier,
         views.arrival_s,
+        views.tenant,
+        views.category,
+        views.preemptions,
     ),
 }
 

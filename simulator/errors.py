@@ -27,23 +27,41 @@ def raise_engine_error(simulation: "Simulation") -> None:
             f"instance {i} runs beyond 106 days, the longest time of int64 picoseconds"
         )
     request = int(cluster["next_arrival"]) - 1
+    m = len(simulation.state.instances)
     if code == layout.BAD_KEY:
         raise ValueError(
             f"ordering policy {simulation.config.order!r} gave NaN as key of request {i}"
         )
     if code == layout.BAD_READ:
         raise ValueError(
-            f"dispatch policy {policy!r} looked at instance {i} for request {request}; there is "
-            f"0 .. {len(simulation.state.instances) - 1}"
+            f"a policy ({_deciders(simulation)}) looked at instance {i} around request {request}; there is 0 .. {m - 1}"
         )
     if code == layout.BAD_INSTANCE:
         raise ValueError(
-            f"dispatch policy {policy!r} chose instance {i} for request {request}; it must be one that "
-            f"accepts the request, in 0 .. {len(simulation.state.instances) - 1}"
+            f"dispatch policy {policy!r} chose instance {i} for request {int(cluster['error_request'])}; it must be "
+            f"one that accepts the request, in 0 .. {m - 1}"
         )
-    if code != layout.HELD_IN_PUSH_MODE:
-        raise ValueError(f"dispatch policy {policy!r} wrote into the engine's state: error {code}")
-    raise ValueError(
-        f"dispatch policy {policy!r} returned HOLD for request {request}; in push mode every request is "
-        "placed at its arrival"
-    )
+    if code == layout.BAD_QUEUE:
+        raise ValueError(
+            f"queue policy {simulation.config.queue!r} chose queue {i}; it must be one that is not empty, in "
+            f"0 .. {len(simulation.state.queues) - 2}"
+        )
+    if code == layout.BAD_MOVE:
+        raise ValueError(
+            f"migration policy {simulation.config.migration!r} wrote a move with source, destination, request = "
+            f"{simulation.state.ordered[i].tolist()}; there are {m} instances and "
+            f"{len(simulation.state.requests)} requests"
+        )
+    if code == layout.HELD_FOREVER:
+        gateway = simulation.state.gateway[0]
+        raise NoProgressError(
+            f"{int(gateway['n_queued'] + gateway['n_held'])} requests are still held at the gateway "
+            f"{simulation.config.max_hold_s:g} s after everything else has ended ({_deciders(simulation)})"
+        )
+    raise ValueError(f"a policy ({_deciders(simulation)}) wrote into the engine's state: error {code}")
+
+
+def _deciders(simulation: "Simulation") -> str:
+    """Name the policies that may have been at work."""
+    named = {role: simulation.decider(role)[0] for role in layout.ROLES}
+    return ", ".join(f"{role} {policy.name!r}" for role, policy in named.items() if policy)

@@ -1,45 +1,118 @@
-"""The event loop: arrivals in trace order; instances follow lazily, since they touch each other only through them.
+"""The event loop: arrivals in trace order, and whatever acts on several instances at once.
 
-Source: docs/engine.md section 2. Whatever acts on several instances at once (migration, scaling, faults) will be one
-more kind of event here.
+Instances follow lazily, since they touch each other only here. Most runs are nothing but arrivals; all else happens
+instant by instant. Source: docs/engine.md section 2.
 """
 
 from servegym.simulator.arrival import arrive
 from servegym.simulator.calls import call_catch_up, point_to
-from servegym.simulator.kernel import kernel
-from servegym.simulator.state import BLOCKS, COUNTS, NEVER, OK
+from servegym.simulator.gateway import (
+    has_ready_queue,
+    is_holding,
+    next_release_ps,
+    play_release,
+)
+from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.state import BLOCKS, COUNTS, HELD_FOREVER, NEVER, OK
 
 
 @kernel
 def run_until(state, until_ps):
-    """Process every arrival at or before until_ps, then bring all instances to until_ps; return the error code.
+    """Process every event at or before until_ps, then bring all instances to until_ps; return the error code.
 
     Iterations that would start at until_ps start with the next call.
     """
-    cluster = state.shared[0]
-    cluster.state_pointer = point_to(state)
-    n_requests = state.requests.shape[0]
-    while cluster.next_arrival < n_requests and cluster.error == OK:
-        r = cluster.next_arrival
-        if state.requests[r].arrival_ps > until_ps:
+    shared, control = state.shared[0], state.control[0]
+    shared.state_pointer = point_to(state)
+    while shared.error == OK:
+        arrival_ps = next_arrival_ps(state)
+        if arrival_ps < control.next_ps and not is_holding(state):
+            if arrival_ps > until_ps:
+                break
+            _take_arrival(state)
+            if is_holding(state):
+                _play_rest(state, arrival_ps)
+        elif not _play_next(state, until_ps):
             break
-        arrive(state, r)
-        cluster.next_arrival = r + 1
     for i in range(state.instances.shape[0]):
-        if cluster.error != OK:
+        if shared.error != OK:
             break
-        call_catch_up(cluster.catch_up_address, cluster.state_pointer, i, until_ps, COUNTS)
-    if cluster.error == OK and until_ps < NEVER:
-        cluster.now_ps = until_ps
-    elif cluster.error == OK:
-        cluster.now_ps = last_event_ps(state)
-    return cluster.error
+        call_catch_up(shared.catch_up_address, shared.state_pointer, i, until_ps, COUNTS)
+    if shared.error == OK:
+        shared.now_ps = until_ps if until_ps < NEVER else last_event_ps(state)
+    return shared.error
+
+
+@kernel
+def next_arrival_ps(state):
+    """Return when the next request of the trace arrives, NEVER if all have."""
+    r = state.shared[0].next_arrival
+    return state.requests[r].arrival_ps if r < state.requests.shape[0] else NEVER
+
+
+@kernel
+def _take_arrival(state):
+    r = state.shared[0].next_arrival
+    state.shared[0].next_arrival = r + 1
+    arrive(state, r)
+
+
+@cold_kernel
+def _play_next(state, until_ps):
+    """Play the next instant at which anything happens beside iterations; False if it lies beyond until_ps."""
+    now_ps = _next_instant(state, until_ps)
+    if now_ps > until_ps or now_ps == NEVER or state.shared[0].error != OK:
+        return False
+    state.shared[0].now_ps = now_ps
+    _play_rest(state, now_ps)
+    return True
+
+
+@kernel
+def _next_instant(state, until_ps):
+    """Return the next instant of an arrival, a control event, a release or the hold timer; NEVER at the end."""
+    gateway, control = state.gateway[0], state.control[0]
+    now_ps = min(next_arrival_ps(state), control.next_ps)
+    if is_holding(state):
+        timer_ps = gateway.last_round_ps + gateway.hold_timer_ps
+        release_ps = next_release_ps(state, min(now_ps, timer_ps, until_ps))
+        if release_ps == NEVER and _is_stuck(state, timer_ps):
+            return NEVER
+        now_ps = min(now_ps, timer_ps, release_ps)
+    return now_ps
+
+
+@kernel
+def _is_stuck(state, timer_ps):
+    """Return whether only the timer goes on, and has for too long; an error if it is a policy that holds."""
+    gateway, shared = state.gateway[0], state.shared[0]
+    last_ps = gateway.last_event_ps
+    for i in range(state.instances.shape[0]):
+        if state.instances[i].event_ps != NEVER:
+            return False
+        last_ps = max(last_ps, state.instances[i].iteration_start_ps)
+    is_over = next_arrival_ps(state) == NEVER and timer_ps - last_ps >= gateway.max_hold_ps
+    if is_over and (gateway.n_held > 0 or has_ready_queue(state)):
+        shared.error = HELD_FOREVER
+    return is_over
+
+
+@cold_kernel
+def _play_rest(state, now_ps):
+    """Play what is left of an instant: arrivals, then the gateway's release."""
+    shared = state.shared[0]
+    while next_arrival_ps(state) == now_ps and shared.error == OK:
+        _take_arrival(state)
+        state.gateway[0].last_event_ps = now_ps
+    if is_holding(state) and shared.error == OK:
+        play_release(state)
 
 
 @kernel
 def last_event_ps(state):
-    """Return when the last arrival or the last iteration end happened."""
-    last = state.requests[state.requests.shape[0] - 1].arrival_ps if state.requests.shape[0] else 0
+    """Return when the last arrival, iteration end or other event happened."""
+    n = state.requests.shape[0]
+    last = max(state.requests[n - 1].arrival_ps if n else 0, state.gateway[0].last_event_ps)
     for i in range(state.instances.shape[0]):
         last = max(last, state.instances[i].iteration_start_ps)
     return last
@@ -48,6 +121,6 @@ def last_event_ps(state):
 @kernel
 def measure(state, i, now_ps):
     """Bring instance i's counts and blocks to now_ps (for readers outside a run)."""
-    cluster = state.shared[0]
-    cluster.state_pointer = point_to(state)
-    call_catch_up(cluster.catch_up_address, cluster.state_pointer, i, now_ps, BLOCKS)
+    shared = state.shared[0]
+    shared.state_pointer = point_to(state)
+    call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)

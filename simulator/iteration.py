@@ -3,11 +3,11 @@
 Source: docs/engine.md sections 2 and 3. One file an engine says what an iteration holds.
 """
 
-from servegym.simulator.kernel import kernel
+from servegym.simulator.completions import complete
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.sarathi import start_sarathi
 from servegym.simulator.seats import blocks_for_stretch, count_decoder, slot_phase
 from servegym.simulator.state import (
-    FINISHED,
     IDLE_REFUSES_HEAD,
     NEVER,
     OK,
@@ -59,12 +59,21 @@ def _start_iteration(state, i, instance, now_ps):
     if n_decodes == 0 and (n_prefilling == 0 or (n_prefilling == 1 and instance.tail_chunk == 0)):
         # Nothing scheduled takes no time: wake_ps stays, and the next iteration is formed at once.
         if instance.n_preemptions == preemptions:
-            state.shared[0].error = IDLE_REFUSES_HEAD
-            state.shared[0].error_instance = i
+            _refuse_head(state, i, instance)
         return
     launch(state, i, instance, engine, now_ps, n_decodes, kv_tokens)
     if is_ample and n_prefilling == 0 and state.shared[0].error == OK:
         run_on(state, i, instance, engine)
+
+
+@cold_kernel
+def _refuse_head(state, i, instance):
+    """Stop the run, or sleep until a move gives back the seats or blocks that keep the head from being admitted."""
+    if instance.n_parked + instance.n_incoming > 0:
+        instance.wake_ps = instance.event_ps = NEVER
+        return
+    state.shared[0].error = IDLE_REFUSES_HEAD
+    state.shared[0].error_instance = i
 
 
 @kernel
@@ -72,11 +81,13 @@ def _end_stretch(state, i, instance):
     """Apply the stretch in flight: tokens streamed, completions, decoders made of finished prefills."""
     now_ps = instance.stretch_end_ps
     if state.engines[instance.engine].kind == STATIC:
-        end_static(state, instance, now_ps)
+        end_static(state, i, instance, now_ps)
     else:
         if instance.is_decoding:
             _end_decodes(state, i, instance)
         _collect_slots(state, i, instance, now_ps)
+    if instance.has_admitted:
+        instance.has_admitted, instance.released_ps = 0, now_ps
     instance.n_iterations += instance.stretch
     instance.busy_ps += now_ps - instance.iteration_start_ps
     instance.iteration_start_ps = now_ps
@@ -115,7 +126,7 @@ def _collect_slots(state, i, instance, now_ps):
             state.slots[kept].request = r
             kept += 1
             break
-        if _stream_after_prefill(state, instance, r, now_ps):
+        if _stream_after_prefill(state, i, instance, r, now_ps):
             continue
         slot = state.slots[kept]
         slot.request = r
@@ -128,7 +139,7 @@ def _collect_slots(state, i, instance, now_ps):
 
 
 @kernel
-def _stream_after_prefill(state, instance, r, now_ps):
+def _stream_after_prefill(state, i, instance, r, now_ps):
     """Stream the token that ends a prefill; return whether it was the request's last."""
     request = state.requests[r]
     request.generated += 1
@@ -137,7 +148,7 @@ def _stream_after_prefill(state, instance, r, now_ps):
         request.first_token_ps = now_ps
     if request.generated < request.output_tokens:
         return False
-    _finish(state, instance, r, now_ps)
+    _finish(state, i, instance, r, now_ps)
     return True
 
 
@@ -157,16 +168,13 @@ def _finish_decoders(state, i, instance, now_ps):
         request = state.requests[slot.request]
         state.phases[i * size + slot_phase(state, slot)] -= 1
         instance.kv_tokens -= request.prompt_tokens + request.output_tokens
-        _finish(state, instance, slot.request, now_ps)
+        _finish(state, i, instance, slot.request, now_ps)
     instance.next_finish = least
     instance.n_decoding = kept - instance.first_slot
     return kept
 
 
 @kernel
-def _finish(state, instance, r, now_ps):
-    request = state.requests[r]
-    request.status, request.finish_ps = FINISHED, now_ps
-    request.generated = request.output_tokens
-    instance.free_blocks += request.need_blocks
-    instance.held_tokens -= request.prompt_tokens + request.predicted_tokens
+def _finish(state, i, instance, r, now_ps):
+    instance.free_blocks += state.requests[r].need_blocks
+    complete(state, i, instance, r, now_ps)

@@ -3,6 +3,11 @@
     @dispatch_policy(source=...)   f(cluster, request, params, memory, rng) -> instance or HOLD
     @ordering_policy(source=...)   f(request, now_ps, params) -> float key, least first
     @estimator(source=...)         f(request, params, memory, rng) -> predicted output tokens
+    @remaining_policy(source=...)  f(request, generated, params, memory) -> output tokens left, for what-if
+    @admission_policy(source=...)  f(cluster, request, params, memory, rng) -> ACCEPT | HOLD | REJECT
+    @queue_policy(source=...)      f(cluster, params, memory, rng) -> whose head the gateway dispatches, or HOLD
+    @migration_policy(source=...)  f(cluster, moves, params, memory, rng) -> moves written: source, destination, request
+    @scaling_policy(source=...)    f(cluster, params, memory, rng) -> -1 | 0 | +1
 
 `cluster` and `request` are read through the accessors of views.py. A policy compiles on first use to a numba cfunc
 (cached beside nothing but its own sources) and is called by address. It must not keep state of its own: `memory`
@@ -36,11 +41,23 @@ SIGNATURES: dict[str, Signature] = {
     "dispatch": calls.DISPATCH,
     "ordering": calls.ORDER,
     "estimation": calls.PREDICT,
+    "remaining": calls.REMAIN,
+    "admission": calls.ADMIT,
+    "queue": calls.CHOOSE_QUEUE,
+    "migration": calls.MIGRATE,
+    "scaling": calls.SCALE,
 }
+OBSERVATION = "observation"  # the second function of an estimator or of a remaining-length policy
 ARGUMENTS = {
     "dispatch": ("cluster", "request", "params", "memory", "rng"),
     "ordering": ("request", "now_ps", "params"),
     "estimation": ("request", "params", "memory", "rng"),
+    "remaining": ("request", "generated", "params", "memory"),
+    "admission": ("cluster", "request", "params", "memory", "rng"),
+    "queue": ("cluster", "params", "memory", "rng"),
+    "migration": ("cluster", "moves", "params", "memory", "rng"),
+    "scaling": ("cluster", "params", "memory", "rng"),
+    OBSERVATION: ("request", "output_tokens", "params", "memory"),
 }
 
 
@@ -73,14 +90,15 @@ class Policy:
     """A registered policy: its function, what it is called, and what it needs."""
 
     name: str
-    kind: str  # dispatch | ordering | estimation
+    kind: str  # one of SIGNATURES
     function: Callable[..., Any]
     source: str
     params: tuple[Param, ...] = ()
     memory: int | Callable[[Any], int] = 0  # floats, or a function of the config
     is_oracle: bool = False
     is_time_dependent: bool = False
-    _compiled: list[Any] = field(default_factory=list, repr=False)
+    observe: Callable[..., Any] | None = None  # is shown completions: (request, output_tokens, params, memory)
+    _compiled: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[Callable[..., "Policy"], tuple[str, str]]:
         """Pickle by name: compiled code and addresses belong to a process."""
@@ -92,19 +110,36 @@ class Policy:
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     @property
+    def uses_what_if(self) -> bool:
+        """Whether the function, or a helper of it, asks for a what-if prediction."""
+        return any(
+            getattr(value, "__name__", "") in WHAT_IF
+            for function in reachable_functions(self.function)
+            for _, value in names_of(function)
+        )
+
+    @property
     def address(self) -> int:
         """The address of the compiled function in this process (compiles on first use)."""
-        if IS_JIT_DISABLED:
-            return calls.python_address(self.function)
-        if not self._compiled:
-            self._compiled.append(self._compile())
-        return self._compiled[0].address
+        return self._address_of(self.function, SIGNATURES[self.kind])
 
-    def _compile(self) -> Any:
+    @property
+    def observe_address(self) -> int:
+        """The address of the compiled `observe`; 0 without one."""
+        return self._address_of(self.observe, calls.OBSERVE) if self.observe else 0
+
+    def _address_of(self, function: Callable[..., Any], signature: Signature) -> int:
+        if IS_JIT_DISABLED:
+            return calls.python_address(function)
+        if function not in self._compiled:
+            self._compiled[function] = self._compile(function, signature)
+        return self._compiled[function].address
+
+    def _compile(self, function: Callable[..., Any], signature: Signature) -> Any:
         try:
-            return compile_policy(self.function, SIGNATURES[self.kind])
+            return compile_policy(function, signature)
         except Exception as error:  # numba's own, but not all of one class
-            code = self.function.__code__
+            code = function.__code__
             reason = " ".join(str(error).split())
             raise ValueError(
                 f"{self.kind} policy {self.name!r} ({code.co_filename}:{code.co_firstlineno}) "
@@ -147,6 +182,7 @@ class Policy:
 
 
 MOST_MEMORY = 10**8  # floats
+WHAT_IF = {"predicted_finish_s", "marginal_latency_s"}  # accessors that play an instance's future
 _REGISTRY: dict[tuple[str, str], Policy] = {}
 
 # Packages whose modules are all imported at the first look-up of a name: policies are plug-ins, the simulator knows
@@ -155,6 +191,11 @@ POLICY_PACKAGES = [
     "servegym.baselines.dispatch",
     "servegym.baselines.ordering",
     "servegym.baselines.estimation",
+    "servegym.baselines.remaining",
+    "servegym.baselines.admission",
+    "servegym.baselines.queueing",
+    "servegym.baselines.migration",
+    "servegym.baselines.scaling",
 ]
 
 
@@ -192,7 +233,7 @@ def _register(
             **details,
         )
         _check_arguments(policy)
-        _check_truthful(policy)
+        _check_truthful(policy, function)
         _check_repeatable(policy)
         _check_cannot_raise(policy)
         before = _REGISTRY.get((kind, policy.name))
@@ -210,9 +251,9 @@ TRUTH = {"output_tokens", "need_blocks"}  # fields of a request that tell its ou
 CANNOT_RAISE = {"RAISE_VARARGS", "LOAD_ASSERTION_ERROR"}
 
 
-def _check_truthful(policy: Policy) -> None:
+def _check_truthful(policy: Policy, root: Callable[..., Any]) -> None:
     """Refuse a policy that reads the true output, itself or through a helper, without saying so."""
-    for function in reachable_functions(policy.function):
+    for function in reachable_functions(root):
         said = {
             name
             for code in codes_of(function)
@@ -229,9 +270,15 @@ def _check_truthful(policy: Policy) -> None:
             )
 
 
+def _functions_of(policy: Policy) -> list[Callable[..., Any]]:
+    """Return all that a policy runs: its functions and their helpers."""
+    roots = [policy.function] + ([policy.observe] if policy.observe else [])
+    return [function for root in roots for function in reachable_functions(root)]
+
+
 def _check_repeatable(policy: Policy) -> None:
     """Refuse a policy that draws from a generator that no seed and no snapshot holds."""
-    for function in reachable_functions(policy.function):
+    for function in _functions_of(policy):
         values = [value for _, value in names_of(function)]
         homes = [
             getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values
@@ -248,7 +295,7 @@ def _check_repeatable(policy: Policy) -> None:
 
 def _check_cannot_raise(policy: Policy) -> None:
     """Refuse raise, assert and print: a compiled callback cannot do them, and would return 0 instead."""
-    for function in reachable_functions(policy.function):
+    for function in _functions_of(policy):
         for code in codes_of(function):
             raises = any(step.opname in CANNOT_RAISE for step in dis.get_instructions(code))
             if raises or "print" in code.co_names:
@@ -260,13 +307,14 @@ def _check_cannot_raise(policy: Policy) -> None:
 
 def _check_arguments(policy: Policy) -> None:
     """Refuse a function that does not take what its kind of policy is called with."""
-    wanted = ARGUMENTS[policy.kind]
-    given = list(inspect.signature(policy.function).parameters)
-    if len(given) != len(wanted):
-        raise ValueError(
-            f"{policy.kind} policy {policy.name!r} takes ({', '.join(given)}); "
-            f"must take ({', '.join(wanted)})"
-        )
+    wanted = {policy.kind: policy.function} | ({OBSERVATION: policy.observe} if policy.observe else {})
+    for kind, function in wanted.items():
+        given = list(inspect.signature(function).parameters)
+        if len(given) != len(ARGUMENTS[kind]):
+            raise ValueError(
+                f"{kind} policy {policy.name!r} takes ({', '.join(given)}); "
+                f"must take ({', '.join(ARGUMENTS[kind])})"
+            )
 
 
 def dispatch_policy(
@@ -309,8 +357,97 @@ def estimator(
     params: tuple[Param, ...] = (),
     memory: int | Callable[[Any], int] = 0,
     oracle: bool = False,
+    observe: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Policy]:
-    """Register f(request, params, memory, rng) -> predicted output tokens."""
+    """Register f(request, params, memory, rng) -> predicted output tokens.
+
+    observe(request, output_tokens, params, memory) is shown every completion, in order, before the next prediction.
+    """
     return _register(
-        "estimation", name, source=source, params=params, memory=memory, is_oracle=oracle
+        "estimation",
+        name,
+        source=source,
+        params=params,
+        memory=memory,
+        is_oracle=oracle,
+        observe=observe,
     )
+
+
+def remaining_policy(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    memory: int | Callable[[Any], int] = 0,
+    oracle: bool = False,
+    observe: Callable[..., Any] | None = None,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(request, generated, params, memory) -> output tokens left of one that has streamed `generated`.
+
+    What-if asks it for every request of an instance. observe: as for an estimator.
+    """
+    return _register(
+        "remaining",
+        name,
+        source=source,
+        params=params,
+        memory=memory,
+        is_oracle=oracle,
+        observe=observe,
+    )
+
+
+def admission_policy(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    memory: int | Callable[[Any], int] = 0,
+    oracle: bool = False,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(cluster, request, params, memory, rng) -> ACCEPT, HOLD (ask again later) or REJECT."""
+    return _register(
+        "admission", name, source=source, params=params, memory=memory, is_oracle=oracle
+    )
+
+
+def queue_policy(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    memory: int | Callable[[Any], int] = 0,
+    oracle: bool = False,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(cluster, params, memory, rng) -> the gateway queue whose head is dispatched next, or HOLD."""
+    return _register("queue", name, source=source, params=params, memory=memory, is_oracle=oracle)
+
+
+def migration_policy(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    memory: int | Callable[[Any], int] = 0,
+    oracle: bool = False,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(cluster, moves, params, memory, rng) -> how many rows of moves, int64[:, 3], it wrote.
+
+    A row: source, destination, index of the request. Asked every rebalance_interval_s.
+    """
+    return _register(
+        "migration", name, source=source, params=params, memory=memory, is_oracle=oracle
+    )
+
+
+def scaling_policy(
+    *,
+    source: str,
+    name: str | None = None,
+    params: tuple[Param, ...] = (),
+    memory: int | Callable[[Any], int] = 0,
+    oracle: bool = False,
+) -> Callable[[Callable[..., Any]], Policy]:
+    """Register f(cluster, params, memory, rng) -> -1 (drain one), 0 or +1 (add one). Asked every scaling_interval_s."""
+    return _register("scaling", name, source=source, params=params, memory=memory, is_oracle=oracle)

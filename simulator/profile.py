@@ -29,12 +29,19 @@ MAX_VALUE, MAX_CALIBRATION = 1e6, 1e3  # of coefficients in ms, and of the facto
 NEVER_ZERO = ("c0_ms", "calibration")  # an iteration takes time
 MAX_COUNT = 2**31 - 1
 KEYS, TEXTS = ("device", "model"), ("source", "licence", "note")
-UNKNOWABLE = ("fit_mape_pct", "max_prefill_tokens", "max_kv_tokens", "kv_blocks_default")  # or None
+UNKNOWABLE = (
+    "fit_mape_pct",
+    "max_prefill_tokens",
+    "max_kv_tokens",
+    "kv_bytes_per_token",
+    "kv_blocks_default",
+)  # or None
 LEAST_COUNT = {
     "tensor_parallel": 1,
     "knee_tokens": 0,
     "max_prefill_tokens": 0,
     "max_kv_tokens": 0,
+    "kv_bytes_per_token": 1,
     "kv_blocks_default": 1,
 }
 
@@ -63,6 +70,7 @@ class Profile:
     source: str = ""
     licence: str = ""
     note: str = ""
+    kv_bytes_per_token: int | None = None  # what migration copies
 
     @property
     def is_estimate(self) -> bool:

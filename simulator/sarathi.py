@@ -3,7 +3,7 @@
 Source: Vidur 7d47513, sarathi replica scheduler; docs/engine.md section 5.
 """
 
-from servegym.simulator.admission import pass_over_head, return_passed_over, seat_head
+from servegym.simulator.admission import has_seat, pass_over_head, return_passed_over, seat_head
 from servegym.simulator.decode_pass import schedule_decoders
 from servegym.simulator.kernel import kernel
 from servegym.simulator.seats import blocks_for_iteration
@@ -37,7 +37,7 @@ def start_sarathi(state, i, instance, engine, now_ps):
 def _admit(state, instance, engine, budget, now_ps):
     """Admit waiting requests in order while budget, seats and blocks for their whole prompt allow."""
     passed_over = NO_REQUEST
-    while budget > 0 and instance.n_waiting > 0 and instance.n_running < engine.max_num_seqs:
+    while budget > 0 and instance.n_waiting > 0 and has_seat(instance, engine):
         head = state.requests[instance.head]
         blocks = known_blocks(state, head)
         if instance.free_blocks - blocks < engine.watermark_blocks:

@@ -15,10 +15,10 @@ import numpy as np
 
 from servegym.simulator import state as layout
 from servegym.simulator.build import build_state, set_addresses
-from servegym.simulator.config import ClusterConfig
 from servegym.simulator.errors import raise_engine_error
 from servegym.simulator.event_loop import measure, run_until
-from servegym.simulator.policy import Policy, find_policy
+from servegym.simulator.config import DECISIONS, ClusterConfig
+from servegym.simulator.policy import Policy
 from servegym.simulator.seconds import PS_PER_S, to_ps
 from servegym.traces import Trace
 
@@ -50,11 +50,14 @@ class Simulation:
         self.seed = seed
         self.horizon_s = horizon_s
         self.horizon_ps = None if horizon_s is None else to_ps(horizon_s, "horizon_s")
-        self.order = (
-            None if config.order in ("fcfs", "priority") else find_policy("ordering", config.order)
-        )
-        self.estimator = find_policy("estimation", config.estimator)
+        self.order = config.policy_of("ordering")
         self.state = build_state(self)
+
+    def decider(self, role: str) -> tuple[Policy | None, Mapping[str, float]]:
+        """Return who takes a decision of state.ROLES, None for nobody, and the parameters that are set."""
+        if role == "dispatch":
+            return self.dispatch, self.dispatch_params
+        return self.config.policy_of(role), getattr(self.config, f"{DECISIONS[role]}_params")
 
     @property
     def now_s(self) -> float:

@@ -1,8 +1,8 @@
 """The whole state of a simulated cluster: a handful of record arrays in one NamedTuple.
 
 Few arrays matter: passing a state to a policy costs about 7 machine words an array. Axes: M instances, N requests,
-R routers, C seats of an instance. Fixed configuration stands in `engines` and the first part of `shared`; all else
-changes. Times are int64 picoseconds. Later work (gateway queues, migration, faults) adds records beside these.
+R routers, C seats of an instance, K tiers, Q gateway queues. Fixed configuration stands in `engines`, `policies` and
+the first part of `shared`, `gateway` and `control`; all else changes. Times are int64 picoseconds.
 """
 
 from typing import NamedTuple
@@ -23,12 +23,168 @@ UNFINISHED, FINISHED, REJECTED, FAILED, CANCELLED = 0, 1, 2, 3, 4
 
 # What stopped a run.
 OK, NO_PROGRESS, IDLE_REFUSES_HEAD, TIME_OVERFLOW = 0, 1, 2, 3
-BAD_INSTANCE, HELD_IN_PUSH_MODE, BAD_READ, BAD_KEY = 4, 5, 6, 7
+BAD_INSTANCE, HELD_FOREVER, BAD_READ, BAD_KEY = 4, 5, 6, 7
+BAD_QUEUE, BAD_MOVE, LEDGER_FULL = 8, 9, 10
 
 COUNTS, BLOCKS = 0, 1  # how much of an instance a reader wants up to date
 
-ESTIMATOR_STREAM, POLICY_STREAM = 0, 1
-N_STREAMS = 2
+# Conditions of an instance.
+ABSENT, ACTIVE, STARTING, DRAINING, DOWN = 0, 1, 2, 3, 4
+
+# Decisions open to a policy: rows of `policies` and of `streams`, in the order of params and memory.
+ROLES = (
+    "dispatch",
+    "ordering",
+    "estimation",
+    "remaining",
+    "admission",
+    "queue",
+    "migration",
+    "scaling",
+)
+DISPATCH, ORDERING, ESTIMATION, REMAINING, ADMISSION, QUEUEING, MIGRATION, SCALING = range(8)
+
+# What a move is doing, and how it ended.
+COPYING, STOPPING, COPYING_LAST, JOINING = 0, 1, 2, 3
+COLD, COMMITTED, ENDED_FIRST, PREEMPTED_FIRST, NO_ROOM, TOO_LONG, LOST_DESTINATION, LOST_SOURCE, LOST_LINK = (
+    range(9)
+)
+OUTCOMES = (
+    "cold",
+    "committed",
+    "ended first",
+    "preempted first",
+    "no room",
+    "stages exceeded",
+    "destination lost",
+    "source lost",
+    "link lost",
+)
+
+CRASH, SLOW, METRICS_LOSS, LINK_LOSS = 0, 1, 2, 3
+FAULT_KINDS = ("crash", "slow", "metrics", "link")
+
+ANY_ROUTER = -1  # the view of queue, migration and scaling policies: placements of all routers
+
+# One decision's policy. Addresses belong to a process; 0: nobody decides.
+POLICY = np.dtype(
+    [
+        ("address", "i8"),
+        ("observe_address", "i8"),  # estimators and remaining lengths: is shown completions
+        ("params_begin", "i8"),
+        ("params_end", "i8"),
+        ("memory_begin", "i8"),
+        ("memory_end", "i8"),
+    ]
+)
+
+GATEWAY = np.dtype(
+    [
+        ("queue_by_tenant", "i8"),
+        ("queue_by_tier", "i8"),
+        ("is_direct", "i8"),  # 1: an arrival that nobody precedes goes straight to dispatch
+        ("hold_timer_ps", "i8"),
+        ("max_hold_ps", "i8"),
+        ("n_queued", "i8"),  # requests in all queues
+        ("n_held", "i8"),  # requests that the admission policy holds
+        ("last_round_ps", "i8"),
+        ("release_ps", "i8"),  # the last instant at which something may have made room
+        ("last_event_ps", "i8"),  # of anything but a round by the timer
+        ("n_holds", "i8"),  # rounds that a policy's HOLD ended
+        ("n_admission_holds", "i8"),
+        ("n_admission_rejects", "i8"),
+    ]
+)
+
+# One gateway queue, a skew heap through the request records; the last one is the admission FIFO, a linked list.
+QUEUE = np.dtype(
+    [
+        ("head", "i8"),
+        ("tail", "i8"),
+        ("n_waiting", "i8"),
+        ("waiting_blocks", "i8"),
+        ("n_once_preempted", "i8"),
+    ]
+)
+
+# Everything that acts on several instances at once, and when it is next due.
+CONTROL = np.dtype(
+    [
+        ("rebalance_ps", "i8"),  # interval between migration ticks
+        ("migration_stages", "i8"),
+        ("last_stage_blocks", "i8"),
+        ("scaling_ps", "i8"),  # interval between scaling ticks
+        ("startup_ps", "i8"),
+        ("min_instances", "i8"),
+        ("is_failing", "i8"),  # on_failure: 1 fail, 0 retry
+        ("client_retries", "i8"),
+        ("retry_backoff_ps", "i8"),
+        ("next_ps", "i8"),  # the least of the following
+        ("next_fault", "i8"),  # index
+        ("next_rebalance_ps", "i8"),
+        ("next_scaling_ps", "i8"),
+        ("next_ready_ps", "i8"),
+        ("next_stage_ps", "i8"),
+        ("n_moves", "i8"),  # under way, in the order in which they began
+        ("n_ledger", "i8"),
+        ("n_refused_moves", "i8"),
+        ("n_timers", "i8"),
+        ("n_scale_ups", "i8"),
+        ("n_scale_downs", "i8"),
+        ("n_crashes", "i8"),
+        ("n_crash_retries", "i8"),
+        ("n_client_retries", "i8"),
+        ("completed", "i8"),  # root of a skew heap of completions not shown yet
+    ]
+)
+
+MOVE = np.dtype(
+    [
+        ("next_ps", "i8"),
+        ("start_ps", "i8"),
+        ("stop_ps", "i8"),  # -1: not stopped yet
+        ("request", "i4"),
+        ("source", "i4"),
+        ("destination", "i4"),
+        ("step", "i4"),  # COPYING | STOPPING | COPYING_LAST | JOINING
+        ("stage", "i4"),
+        ("copied_blocks", "i4"),
+        ("reserved_blocks", "i4"),
+        ("preemptions", "i4"),  # of the request when the move began
+        ("has_seat", "i4"),  # 1: a seat is parked at the destination
+        ("has_ended", "i4"),  # 1: to be taken out of `moves`
+    ]
+)
+
+# A move that ended.
+LEDGER = np.dtype(
+    [
+        ("start_ps", "i8"),
+        ("end_ps", "i8"),
+        ("stop_ps", "i8"),
+        ("request", "i4"),
+        ("source", "i4"),
+        ("destination", "i4"),
+        ("blocks", "i4"),
+        ("stages", "i4"),
+        ("outcome", "i4"),
+    ]
+)
+
+# One edge of a fault: its beginning or its end.
+FAULT = np.dtype(
+    [
+        ("at_ps", "i8"),
+        ("until_ps", "i8"),
+        ("kind", "i4"),
+        ("instance", "i4"),
+        ("begins", "i4"),
+        ("engine", "i4"),  # slow: the row of `engines` that holds in between
+    ]
+)
+
+# A client's deadline or its next attempt.
+TIMER = np.dtype([("at_ps", "i8"), ("request", "i4"), ("attempt", "i2"), ("is_arrival", "i2")])
 
 SHARED = np.dtype(
     [
@@ -40,19 +196,18 @@ SHARED = np.dtype(
         ("n_routers", "i8"),
         ("state_pointer", "i8"),  # this State in memory, while a run is under way
         ("catch_up_address", "i8"),  # compiled `catch_up`, which accessors inside policies call
-        ("dispatch_address", "i8"),
-        ("order_address", "i8"),
-        ("estimator_address", "i8"),
-        ("dispatch_memory", "i8"),  # where each policy's part of `memory` and `params` ends
-        ("dispatch_params", "i8"),
-        ("order_params", "i8"),
-        ("estimator_memory", "i8"),
-        ("estimator_params", "i8"),
+        ("what_if_address", "i8"),  # compiled `what_if`, likewise
+        ("n_tiers", "i8"),
+        ("local_limit", "i8"),  # -1: push; 0: pull; else waiting requests an instance accepts
+        ("snapshot_interval_ps", "i8"),  # 0: what-if sees the present
+        ("n_observing", "i8"),  # policies that are shown completions
+        ("n_lost_metrics", "i8"),  # faults of that kind in the schedule
         ("now_ps", "i8"),  # the instant being decided
         ("router", "i8"),  # who decides it
         ("next_arrival", "i8"),  # index of the next request to arrive
         ("error", "i8"),  # OK or what stopped the run
-        ("error_instance", "i8"),
+        ("error_instance", "i8"),  # or queue, or row of a move
+        ("error_request", "i8"),
         ("n_bad_predictions", "i8"),  # not finite or below one token, replaced
     ]
 )
@@ -82,6 +237,9 @@ ENGINE = np.dtype(
         ("calibration", "f8"),
         ("host_overhead_ms", "f8"),
         ("kv_ps", "i8"),  # one KV token read by a decode
+        ("slow_factor", "f8"),  # of a slowed instance, else 1
+        ("block_copy_ps", "i8"),  # one KV block over a link
+        ("profile", "i8"),  # row of the fleet's profiles
     ]
 )
 
@@ -93,7 +251,7 @@ INSTANCE = np.dtype(
         ("n_running", "i4"),
         ("n_waiting", "i4"),
         ("engine", "i2"),  # row of `engines`
-        ("is_active", "i2"),
+        ("condition", "i2"),  # ACTIVE or why not
         ("preemptions_since", "i4"),  # since a token was streamed
         ("stretch_end_ps", "i8"),  # end of the last of `stretch` iterations; NEVER: none in flight
         ("wake_ps", "i8"),  # next iteration start if none is in flight; NEVER: idle
@@ -132,6 +290,22 @@ INSTANCE = np.dtype(
         ("seen_used_blocks", "i8"),
         ("seen_waiting_blocks", "i8"),
         ("seen_held_tokens", "i8"),
+        ("seen_head_blocks", "i8"),
+        ("seen_context_tokens", "i8"),
+        ("n_parked", "i4"),  # seats of requests that move: stopped here, or expected here
+        ("n_once_preempted", "i4"),  # waiting requests that were ever preempted
+        ("has_admitted", "i4"),  # 1: the iteration in flight admitted a request
+        ("n_incoming", "i4"),  # moves to here under way
+        ("released_ps", "i8"),  # last iteration end that finished a request or had admitted one
+        ("link_free_ps", "i8"),
+        ("link_down_until_ps", "i8"),
+        ("lost_from_ps", "i8"),  # metrics are not refreshed in [lost_from_ps, lost_until_ps)
+        ("lost_until_ps", "i8"),
+        ("ready_ps", "i8"),  # of a starting instance
+        ("charged_ps", "i8"),  # up to charged_since_ps
+        ("charged_since_ps", "i8"),  # NEVER: not charged now
+        ("own_engine", "i4"),  # row of `engines` when it is not slowed
+        ("was_before_crash", "i4"),  # its condition
     ]
 )
 
@@ -156,8 +330,16 @@ REQUEST = np.dtype(
         ("tier", "i2"),
         ("migrations", "u1"),
         ("status", "u1"),
+        ("tenant", "i4"),  # codes of the trace's labels; 0 without
+        ("category", "i2"),
+        ("attempt", "u1"),  # of its client, from 0
+        ("place", "u1"),  # AT_GATEWAY .. WITH_CLIENT, while it has not ended
     ]
 )
+
+# Where a request is: at the gateway (queue or admission FIFO), at an instance (waiting, running or parked by a move),
+# with its client before another attempt, or nowhere any more.
+AT_GATEWAY, HELD, AT_INSTANCE, PARKED, WITH_CLIENT = 0, 1, 2, 3, 4
 
 # A running request's seat. finish_iteration fixes everything about a decoder: at iteration c it has streamed
 # output - (finish - c) tokens and computed prompt + output - 1 - (finish - c).
@@ -165,7 +347,13 @@ SLOT = np.dtype([("finish_iteration", "i8"), ("request", "u4")])
 
 # One router's own placements on one instance since the refresh at `since_ps`.
 VIEW = np.dtype(
-    [("since_ps", "i8"), ("waiting", "i8"), ("waiting_blocks", "i8"), ("held_tokens", "i8")]
+    [
+        ("since_ps", "i8"),
+        ("waiting", "i8"),
+        ("waiting_blocks", "i8"),
+        ("held_tokens", "i8"),
+        ("first_blocks", "i8"),  # of the first of them
+    ]
 )
 
 
@@ -178,10 +366,26 @@ class State(NamedTuple):
     requests: np.ndarray  # REQUEST[N]
     slots: np.ndarray  # SLOT[M * C], instance i owns first_slot .. first_slot + C
     phases: np.ndarray  # int32[M * block_size]: decoders by (computed - iteration) mod block_size
-    views: np.ndarray  # VIEW[R * M]
-    params: np.ndarray  # float64: dispatch, then order, then estimator
-    memory: np.ndarray  # float64: dispatch, then estimator
-    streams: np.ndarray  # uint64[N_STREAMS]: random number generators
+    views: np.ndarray  # VIEW[R * M], or [(R + 1) * M]: the last M are all routers together
+    params: np.ndarray  # float64, by role
+    memory: np.ndarray  # float64, by role
+    streams: np.ndarray  # uint64[roles]: random number generators
+    policies: np.ndarray  # POLICY[roles]
+    gateway: np.ndarray  # GATEWAY[1]
+    queues: np.ndarray  # QUEUE[Q + 1]
+    control: np.ndarray  # CONTROL[1]
+    tiers: np.ndarray  # int32: requests by instance and tier, true, seen, and by view (tiers.py)
+    moves: np.ndarray  # MOVE[most at a time]
+    ordered: np.ndarray  # int64[most at a time, 3]: what a migration policy writes
+    ledger: np.ndarray  # LEDGER[room], grown between ticks
+    faults: np.ndarray  # FAULT[2 * faults], by time
+    timers: np.ndarray  # TIMER[n], a binary heap
+    # What-if (what_if.py): instances as they stood at the last snapshot, if asked for, then one to play with.
+    copied_shared: np.ndarray  # SHARED[1]
+    copied_instances: np.ndarray  # INSTANCE[1] or [M + 1]
+    copied_slots: np.ndarray  # SLOT[C] or [(M + 1) * C]
+    copied_phases: np.ndarray  # int32[block_size] or [(M + 1) * block_size]
+    copied_requests: np.ndarray  # REQUEST: those that a what-if writes over, and those of snapshots
 
 
 class Request(NamedTuple):

@@ -4,8 +4,9 @@ Source: DriftSched's worker (one batch of 32, closing 10 ms after its last reque
 """
 
 from servegym.simulator.admission import seat_head
+from servegym.simulator.completions import complete
 from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.state import FINISHED, IDLE_REFUSES_HEAD, LATEST_PS, NEVER, OK
+from servegym.simulator.state import IDLE_REFUSES_HEAD, LATEST_PS, NEVER, OK
 from servegym.simulator.stretch import launch, run_on
 
 
@@ -56,7 +57,7 @@ def _close(state, instance, now_ps):
 
 
 @cold_kernel
-def end_static(state, instance, now_ps):
+def end_static(state, i, instance, now_ps):
     """End the prefill iteration or a stretch of decodes; at the last token of all, end the batch."""
     if instance.is_decoding:
         instance.iteration += instance.stretch
@@ -66,7 +67,7 @@ def end_static(state, instance, now_ps):
     if instance.next_finish <= instance.iteration:
         _retire(state, instance)
     if instance.n_decoding == 0:
-        _finish_batch(state, instance, now_ps)
+        _finish_batch(state, i, instance, now_ps)
 
 
 @kernel
@@ -107,13 +108,10 @@ def _retire(state, instance):
 
 
 @kernel
-def _finish_batch(state, instance, now_ps):
+def _finish_batch(state, i, instance, now_ps):
     base = instance.first_slot
     for p in range(base, base + instance.n_running):
-        request = state.requests[state.slots[p].request]
-        request.status, request.finish_ps = FINISHED, now_ps
-        request.generated = request.output_tokens
-        instance.held_tokens -= request.prompt_tokens + request.predicted_tokens
+        complete(state, i, instance, state.slots[p].request, now_ps)
     instance.n_running = 0
     instance.is_batch_closed = 0
     instance.free_blocks = state.engines[instance.engine].kv_blocks

@@ -6,11 +6,14 @@ admitted. Looking inside splits it and changes no result, since time is a sum of
 Source: docs/engine.md section 3.
 """
 
+from servegym.simulator.admission import has_seat
 from servegym.simulator.block_arithmetic import whole_blocks
+from servegym.simulator.calls import call_catch_up
 from servegym.simulator.iteration_time import iteration_ps, iterations_until, stretch_ps
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.seats import blocks_for_stretch, iterations_within
 from servegym.simulator.state import (
+    BLOCKS,
     LATEST_PS,
     NEVER,
     PRIORITY,
@@ -98,7 +101,7 @@ def cut_at_arrival(state, instance, engine, r, now_ps):
     if not (is_head or engine.bypass_blocked or cluster.is_time_dependent):
         return
     may_evict = engine.kind == VLLM_V0 and cluster.order == PRIORITY
-    if engine.kind == STATIC or (instance.n_running >= engine.max_num_seqs and not may_evict):
+    if engine.kind == STATIC or (not has_seat(instance, engine) and not may_evict):
         return
     k = _iterations_started(instance, engine, now_ps)
     if k < instance.stretch:
@@ -140,3 +143,26 @@ def split_at_read(state, i, instance, now_ps):
     instance.stretch -= done
     instance.n_iterations += done
     instance.n_cut_by_read += 1
+
+
+@cold_kernel
+def interrupt(state, i, now_ps):
+    """Bring instance i to now and let it decide anew after the iteration in flight, if any.
+
+    For whoever changes its blocks or seats from outside: a stretch was planned with those there were. Changes no
+    result by itself.
+    """
+    shared, instance = state.shared[0], state.instances[i]
+    call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)
+    if instance.stretch_end_ps != NEVER:
+        if instance.stretch > 1:
+            _set_length(instance, state.engines[instance.engine], 1)
+    else:
+        wake(instance, now_ps)
+
+
+@kernel
+def wake(instance, now_ps):
+    """Let an instance without iteration in flight start one now, if it has any work."""
+    if instance.n_running + instance.n_waiting > 0:
+        instance.wake_ps, instance.event_ps = now_ps, now_ps + 1

@@ -4,11 +4,31 @@ With metrics_interval_s > 0 a router sees each instance as it stood at the last 
 placements since; with 0 everybody sees the truth. Source: docs/engine.md section 9.
 """
 
-from servegym.simulator.calls import call_catch_up
+from servegym.simulator.block_arithmetic import blocks_for
+from servegym.simulator.calls import call_catch_up, call_what_if, state_at
 from servegym.simulator.kernel import kernel
-from servegym.simulator.state import BAD_READ, BLOCKS, COUNTS, NO_INSTANCE
+from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
+from servegym.simulator.seats import computed_by
+from servegym.simulator.state import (
+    ACTIVE,
+    ANY_ROUTER,
+    BAD_READ,
+    BLOCKS,
+    COUNTS,
+    DRAINING,
+    NEVER,
+    NO_INSTANCE,
+    NO_REQUEST,
+    STATIC,
+    VLLM_V1,
+    Request,
+)
+from servegym.simulator.tiers import seen_row, tier_row, view_row
+from servegym.simulator.waiting import first_in_walk, known_blocks, next_in_walk
 
 HOLD = NO_INSTANCE
+ACCEPT, REJECT = 1, 0  # or HOLD: what an admission policy answers
+FINISH, MARGINAL, MARGINAL_BY_TIER = 0, 1, 2  # what a what-if is asked
 
 
 @kernel
@@ -96,11 +116,235 @@ def held_tokens(cluster, i):
 
 
 @kernel
+def head_blocks(cluster, i):
+    """Return the blocks that the first waiting request of instance i needs for what it knows; 0 if none waits."""
+    i = checked(cluster, i)
+    if cluster.shared[0].metrics_interval_ps > 0:
+        view = _observe(cluster, i)
+        seen = cluster.instances[i].seen_head_blocks
+        return seen if seen > 0 else cluster.views[view].first_blocks
+    instance = _counted(cluster, i)
+    if instance.head == NO_REQUEST:
+        return 0
+    request = state_at(cluster.shared[0].state_pointer).requests[instance.head]
+    return blocks_for(cluster.shared[0], request.prompt_tokens + request.generated)
+
+
+@kernel
+def context_tokens(cluster, i):
+    """Return the tokens whose KV instance i's running requests have."""
+    i = checked(cluster, i)
+    if cluster.shared[0].metrics_interval_ps > 0:
+        _observe(cluster, i)
+        return cluster.instances[i].seen_context_tokens
+    return context_of(state_at(cluster.shared[0].state_pointer), _measured(cluster, i))
+
+
+@kernel
+def tier_count(cluster, i, p):
+    """Return the requests of tier p at instance i, waiting or running; for p out of range 0."""
+    i, n_tiers = checked(cluster, i), cluster.shared[0].n_tiers
+    if p < 0 or p >= n_tiers:
+        return 0
+    if n_tiers == 1:
+        return n_waiting(cluster, i) + n_running(cluster, i)
+    tiers = state_at(cluster.shared[0].state_pointer).tiers
+    if cluster.shared[0].metrics_interval_ps > 0:
+        view = _observe(cluster, i)
+        return tiers[seen_row(cluster, i) + p] + tiers[view_row(cluster, view) + p]
+    _counted(cluster, i)
+    return tiers[tier_row(cluster, i) + p]
+
+
+@kernel
+def n_tiers(cluster):
+    """Return the number of priority tiers."""
+    return cluster.shared[0].n_tiers
+
+
+@kernel
+def watermark_blocks(cluster, i):
+    """Return the KV blocks that instance i leaves free at admission."""
+    return cluster.engines[cluster.instances[checked(cluster, i)].engine].watermark_blocks
+
+
+@kernel
+def max_num_seqs(cluster, i):
+    """Return the most requests that run at once on instance i."""
+    engine = cluster.engines[cluster.instances[checked(cluster, i)].engine]
+    return engine.batch_size if engine.kind == STATIC else engine.max_num_seqs
+
+
+@kernel
+def is_active(cluster, i):
+    """Return whether instance i takes requests: not absent, starting, draining or failed."""
+    return cluster.instances[checked(cluster, i)].condition == ACTIVE
+
+
+@kernel
+def is_draining(cluster, i):
+    """Return whether instance i only finishes what it has."""
+    return cluster.instances[checked(cluster, i)].condition == DRAINING
+
+
+@kernel
 def is_accepting(cluster, request, i):
-    """Return whether instance i is active and the request can ever fit there."""
+    """Return whether instance i may be given the request now (docs/engine.md section 10)."""
     instance = cluster.instances[checked(cluster, i)]
     engine = cluster.engines[instance.engine]
-    return instance.is_active == 1 and fits_engine(request, engine)
+    if instance.condition != ACTIVE or not fits_engine(request, engine):
+        return False
+    limit = cluster.shared[0].local_limit
+    if limit < 0:
+        return True
+    if limit > 0:
+        return _counted(cluster, i).n_waiting < limit
+    return _has_room(cluster, request, i, engine)
+
+
+@kernel
+def _has_room(cluster, request, i, engine):
+    """Return whether the engine would admit the request at its next iteration, behind those that wait (pull)."""
+    instance = _measured(cluster, i)
+    seated = instance.n_running + instance.n_waiting
+    if engine.kind == STATIC:
+        return instance.is_batch_closed == 0 and seated < engine.batch_size
+    if instance.n_once_preempted > 0 or seated + instance.n_parked >= engine.max_num_seqs:
+        return False
+    record = request.records[request.index]
+    known = record.prompt_tokens + record.generated
+    if engine.kind == VLLM_V1 and not engine.reserve_full_prompt:
+        known = min(known, engine.max_num_batched_tokens)
+    free = instance.free_blocks - instance.waiting_blocks - blocks_for(cluster.shared[0], known)
+    return free >= engine.watermark_blocks
+
+
+@kernel
+def n_queues(cluster):
+    """Return the number of queues at the gateway."""
+    return state_at(cluster.shared[0].state_pointer).queues.shape[0] - 1
+
+
+@kernel
+def queue_length(cluster, q):
+    """Return the requests in queue q of the gateway; 0 for a q that is none."""
+    queues = state_at(cluster.shared[0].state_pointer).queues
+    return queues[q].n_waiting if 0 <= q < queues.shape[0] - 1 else 0
+
+
+@kernel
+def queue_head(cluster, q):
+    """Return the first request of queue q, which must not be empty."""
+    state = state_at(cluster.shared[0].state_pointer)
+    return Request(state.requests, state.queues[q].head)
+
+
+@kernel
+def is_ready(cluster, q):
+    """Return whether queue q has a head that some instance accepts."""
+    return queue_length(cluster, q) > 0 and has_taker(cluster, queue_head(cluster, q))
+
+
+@kernel
+def has_taker(cluster, request):
+    """Return whether some instance accepts the request."""
+    for i in range(cluster.instances.shape[0]):
+        if is_accepting(cluster, request, i):
+            return True
+    return False
+
+
+@kernel
+def n_decoding(cluster, i):
+    """Return the running requests of instance i that decode, the first of its running ones (the truth)."""
+    return _measured(cluster, checked(cluster, i)).n_decoding
+
+
+@kernel
+def running_request(cluster, i, k):
+    """Return the k-th running request of instance i, 0 <= k < n_running: those that decode first (the truth)."""
+    state = state_at(cluster.shared[0].state_pointer)
+    slot = state.slots[cluster.instances[i].first_slot + k]
+    return Request(state.requests, int(slot.request))
+
+
+@kernel
+def running_blocks(cluster, i, k):
+    """Return the KV blocks of the k-th running request of instance i, one that decodes (the truth)."""
+    state, instance = state_at(cluster.shared[0].state_pointer), cluster.instances[i]
+    computed = computed_by(state, instance, state.slots[instance.first_slot + k])
+    is_in_flight = instance.stretch_end_ps != NEVER and instance.is_decoding == 1
+    return blocks_for(cluster.shared[0], computed + (1 if is_in_flight else 0))
+
+
+@kernel
+def n_movable(cluster, i):
+    """Return the requests of instance i that may be moved: waiting, or running and decoding (the truth)."""
+    i = checked(cluster, i)
+    return _measured(cluster, i).n_waiting + cluster.instances[i].n_decoding
+
+
+@kernel
+def least_urgent_waiting(cluster, i, most_blocks):
+    """Return the index of the waiting request to move first from instance i, NO_REQUEST if there is none (the truth).
+
+    The largest tier, then the fewest blocks, then the earliest arrival, among those that need at most so many blocks.
+    """
+    state, chosen = state_at(cluster.shared[0].state_pointer), NO_REQUEST
+    r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
+    while r != NO_REQUEST:
+        if known_blocks(state, state.requests[r]) <= most_blocks and (
+            chosen == NO_REQUEST or _moves_before(state, r, chosen)
+        ):
+            chosen = r
+        r = next_in_walk(state, r)
+    return chosen
+
+
+@kernel
+def _moves_before(state, a, b):
+    first, second = state.requests[a], state.requests[b]
+    if first.tier != second.tier:
+        return first.tier > second.tier
+    blocks, other = known_blocks(state, first), known_blocks(state, second)
+    if blocks != other:
+        return blocks < other
+    return first.arrival_ps < second.arrival_ps or (first.arrival_ps == second.arrival_ps and a < b)
+
+
+@kernel
+def write_waiting(cluster, i, destination, moves, n):
+    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return their number."""
+    state = state_at(cluster.shared[0].state_pointer)
+    r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
+    while r != NO_REQUEST:
+        if n < moves.shape[0]:
+            moves[n, 0], moves[n, 1], moves[n, 2] = i, destination, r
+            n += 1
+        r = next_in_walk(state, r)
+    return n
+
+
+@kernel
+def request_at(cluster, r):
+    """Return request r of the trace."""
+    return Request(state_at(cluster.shared[0].state_pointer).requests, int(r))
+
+
+@kernel
+def predicted_finish_s(cluster, request, i):
+    """Return in how many seconds the request would finish, if instance i got it and nothing else from now on."""
+    shared = cluster.shared[0]
+    i = checked(cluster, i)
+    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, FINISH)
+
+
+@kernel
+def marginal_latency_s(cluster, request, i, is_weighted):
+    """Return by how many seconds the request would lengthen the latencies of all on instance i, its own included."""
+    shared = cluster.shared[0]
+    i, what = checked(cluster, i), MARGINAL_BY_TIER if is_weighted else MARGINAL
+    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, what)
 
 
 @kernel
@@ -136,9 +380,27 @@ def tier(request):
 
 
 @kernel
+def tenant(request):
+    """Return the code of the request's tenant (trace.tenant.names), 0 for a trace without."""
+    return request.records[request.index].tenant
+
+
+@kernel
+def category(request):
+    """Return the code of the request's category (trace.category.names), 0 for a trace without."""
+    return request.records[request.index].category
+
+
+@kernel
 def arrival_s(request):
     """Return the request's arrival, seconds."""
     return request.records[request.index].arrival_ps / 1e12
+
+
+@kernel
+def preemptions(request):
+    """Return how often the request was preempted."""
+    return request.records[request.index].preemptions
 
 
 @kernel
@@ -166,15 +428,16 @@ def _measured(cluster, i):
 def _observe(cluster, i):
     """Bring instance i's last refresh up to date; return the index of this router's view of it."""
     shared = cluster.shared[0]
-    refresh_ps = shared.now_ps // shared.metrics_interval_ps * shared.metrics_interval_ps
+    refresh_ps = last_refresh_ps(shared, cluster.instances[i], shared.now_ps)
     if cluster.instances[i].seen_ps < refresh_ps:
         _catch_up(cluster, i, refresh_ps, COUNTS)
-    index = shared.router * cluster.instances.shape[0] + i
-    view = cluster.views[index]
-    if view.since_ps != refresh_ps:
-        view.since_ps = refresh_ps
-        view.waiting = view.waiting_blocks = view.held_tokens = 0
-    return index
+    router = shared.router
+    if router == ANY_ROUTER:
+        router = shared.n_routers if shared.n_routers > 1 else 0
+    view = router * cluster.instances.shape[0] + i
+    if cluster.views[view].since_ps != refresh_ps:
+        restart_view(state_at(shared.state_pointer), view, refresh_ps)
+    return view
 
 
 @kernel

@@ -4,7 +4,7 @@ Source: Vidur 7d47513, vllm replica scheduler; docs/engine.md section 6. The evi
 under `priority` follows vLLM v0's priority scheduling.
 """
 
-from servegym.simulator.admission import pass_over_head, return_passed_over, seat_head
+from servegym.simulator.admission import has_seat, pass_over_head, return_passed_over, seat_head
 from servegym.simulator.decode_pass import schedule_decoders
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.preemption import choose_victim, preempt
@@ -42,7 +42,7 @@ def _evict_less_urgent(state, i, instance, engine):
     tier, blocks = head.tier, known_blocks(state, head)
     while instance.n_running > 0 and state.shared[0].error == OK:
         has_blocks = instance.free_blocks - blocks >= engine.watermark_blocks
-        if has_blocks and instance.n_running < engine.max_num_seqs:
+        if has_blocks and has_seat(instance, engine):
             return
         victim = choose_victim(state, instance, 0)
         if state.requests[state.slots[instance.first_slot + victim].request].tier <= tier:
@@ -54,7 +54,7 @@ def _evict_less_urgent(state, i, instance, engine):
 def _admit(state, instance, engine, now_ps):
     """Admit waiting requests in order while seats, blocks and the padded budget allow."""
     passed_over, n_prompts, longest = NO_REQUEST, 0, 0
-    while instance.n_waiting > 0 and instance.n_running < engine.max_num_seqs:
+    while instance.n_waiting > 0 and has_seat(instance, engine):
         head = state.requests[instance.head]
         known = head.prompt_tokens + head.generated
         blocks = known_blocks(state, head)

@@ -4,7 +4,7 @@ Source: vLLM 0.19 v1 scheduler; docs/engine.md section 4. Since budget >= seats,
 has exactly one uncomputed token: the decoders stand first in `slots`, at most one unfinished prefill stands last.
 """
 
-from servegym.simulator.admission import pass_over_head, return_passed_over, seat_head
+from servegym.simulator.admission import has_seat, pass_over_head, return_passed_over, seat_head
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.decode_pass import schedule_decoders, skip_decoders
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -73,7 +73,7 @@ def _schedule_tail(state, i, instance, engine, now_ps):
 def _admit(state, instance, engine, budget, now_ps):
     """Admit waiting requests in order while budget, seats and blocks allow."""
     passed_over = NO_REQUEST
-    while budget > 0 and instance.n_waiting > 0 and instance.n_running < engine.max_num_seqs:
+    while budget > 0 and instance.n_waiting > 0 and has_seat(instance, engine):
         head = state.requests[instance.head]
         known = head.prompt_tokens + head.generated
         chunk = min(known, budget)

@@ -10,7 +10,7 @@ import numpy as np
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_order
 from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.state import BAD_KEY, BY_POLICY, FCFS, NO_REQUEST, PRIORITY, Request
+from servegym.simulator.state import BAD_KEY, BY_POLICY, FCFS, NO_REQUEST, ORDERING, PRIORITY, Request
 
 
 @kernel
@@ -50,6 +50,35 @@ def append_waiting(state, instance, r):
 
 
 @kernel
+def push_waiting(state, queue, r):
+    """Let a request wait in a gateway queue, which is a heap under any order (mutates both)."""
+    evaluate_key(state, r, state.shared[0].now_ps)
+    _push_heap(state, queue, r)
+    _count_waiting(state, queue, r, 1)
+
+
+@kernel
+def pop_queue(state, queue):
+    """Take the head out of a gateway queue and return it."""
+    r = int(queue.head)
+    queue.head = merge(state, state.requests[r].next, state.requests[r].right, False)
+    _count_waiting(state, queue, r, -1)
+    return r
+
+
+@kernel
+def append_held(state, fifo, r):
+    """Let a request wait at the end of the admission FIFO, a linked list under any order."""
+    state.requests[r].next = NO_REQUEST
+    if fifo.head == NO_REQUEST:
+        fifo.head = r
+    else:
+        state.requests[fifo.tail].next = r
+    fifo.tail = r
+    _count_waiting(state, fifo, r, 1)
+
+
+@kernel
 def return_waiting(state, instance, r):
     """Let a preempted or passed-over request wait again: at the front under fcfs, else by its key."""
     if state.shared[0].order == FCFS:
@@ -69,7 +98,7 @@ def pop_waiting(state, instance):
     if state.shared[0].order == FCFS:
         instance.head = state.requests[r].next
     else:
-        instance.head = _merge(state, state.requests[r].next, state.requests[r].right)
+        instance.head = merge(state, state.requests[r].next, state.requests[r].right, False)
     _count_waiting(state, instance, r, -1)
     return r
 
@@ -79,9 +108,10 @@ def evaluate_key(state, r, now_ps):
     """Set the request's key if the order is a policy's."""
     cluster = state.shared[0]
     if cluster.order == BY_POLICY:
-        begin, end = cluster.dispatch_params, cluster.order_params
+        policy = state.policies[ORDERING]
         request = Request(state.requests, np.int64(r))
-        key = call_order(cluster.order_address, request, now_ps, state.params[begin:end])
+        params = state.params[policy.params_begin : policy.params_end]
+        key = call_order(policy.address, request, now_ps, params)
         if np.isnan(key):  # it would compare as neither before nor after anything
             cluster.error, cluster.error_instance = BAD_KEY, r
         state.requests[r].key = key
@@ -103,7 +133,7 @@ def reorder_waiting(state, instance, now_ps):
         stack = right
         state.requests[r].next = state.requests[r].right = NO_REQUEST
         evaluate_key(state, r, now_ps)
-        root = _merge(state, root, r)
+        root = merge(state, root, r, False)
     instance.head = root
 
 
@@ -111,22 +141,33 @@ def reorder_waiting(state, instance, now_ps):
 def _count_waiting(state, instance, r, sign):
     instance.n_waiting += sign
     instance.waiting_blocks += sign * known_blocks(state, state.requests[r])
+    if state.requests[r].preemptions > 0:
+        instance.n_once_preempted += sign
 
 
 @kernel
 def _push_heap(state, instance, r):
     state.requests[r].next = state.requests[r].right = NO_REQUEST
-    instance.head = _merge(state, instance.head, r)
+    instance.head = merge(state, instance.head, r, False)
 
 
 @kernel
-def _merge(state, a, b):
-    """Return the root of the merged heaps a and b (either may be NO_REQUEST)."""
+def finishes_before(state, a, b):
+    """Return whether completion a is shown before b."""
+    first, second = state.requests[a], state.requests[b]
+    if first.finish_ps != second.finish_ps:
+        return first.finish_ps < second.finish_ps
+    return a < b
+
+
+@kernel
+def merge(state, a, b, by_finish):
+    """Return the root of the merged heaps a and b (either may be NO_REQUEST), by the order or by completion."""
     if a == NO_REQUEST:
         return b
     if b == NO_REQUEST:
         return a
-    if comes_before(state, b, a):
+    if finishes_before(state, b, a) if by_finish else comes_before(state, b, a):
         a, b = b, a
     root = a
     while True:
@@ -136,7 +177,85 @@ def _merge(state, a, b):
         if child == NO_REQUEST:
             node.next = b
             return root
-        if comes_before(state, b, child):
+        if finishes_before(state, b, child) if by_finish else comes_before(state, b, child):
             child, b = b, child
         node.next = child
         a = child
+
+
+@kernel
+def first_in_walk(state, head):
+    """Return (request to visit first, where the walk is) of a walk over a whole queue; NO_REQUEST if it is empty.
+
+    The order has no meaning. A walk must be gone through to its end: it threads the heap while under way
+    (Morris, Traversing binary trees simply and cheaply, 1979).
+    """
+    if state.shared[0].order == FCFS or head == NO_REQUEST:
+        return head
+    return _descend(state, head)
+
+
+@kernel
+def next_in_walk(state, r):
+    """Return the request to visit after r; NO_REQUEST at the end."""
+    if state.shared[0].order == FCFS:
+        return state.requests[r].next
+    right = state.requests[r].right
+    return NO_REQUEST if right == NO_REQUEST else _descend(state, right)
+
+
+@kernel
+def _descend(state, r):
+    """Return the first request to visit from r on: the leftmost, or r itself when its left subtree was visited."""
+    while state.requests[r].next != NO_REQUEST:
+        last = state.requests[r].next
+        while state.requests[last].right != NO_REQUEST and state.requests[last].right != r:
+            last = state.requests[last].right
+        if state.requests[last].right == r:
+            state.requests[last].right = NO_REQUEST
+            return r
+        state.requests[last].right = r
+        r = state.requests[r].next
+    return r
+
+
+@cold_kernel
+def remove_waiting(state, queue, r, is_list):
+    """Take a request out of the middle of a queue; is_list: a linked list, else a heap (mutates it)."""
+    if is_list:
+        _unlink(state, queue, r)
+    else:
+        queue.head = without(state, queue.head, r)
+    _count_waiting(state, queue, r, -1)
+
+
+@kernel
+def _unlink(state, queue, r):
+    if queue.head == r:
+        queue.head = state.requests[r].next
+        return
+    before = queue.head
+    while state.requests[before].next != r:
+        before = state.requests[before].next
+    state.requests[before].next = state.requests[r].next
+    if queue.tail == r:
+        queue.tail = before
+
+
+@cold_kernel
+def without(state, head, r):
+    """Return the root of a heap without request r: rebuilt, since nobody knows r's parent."""
+    stack, root = head, NO_REQUEST
+    while stack != NO_REQUEST:
+        node = state.requests[stack]
+        if node.next != NO_REQUEST:
+            left, right = node.next, node.right
+            node.next, node.right = state.requests[left].right, right
+            state.requests[left].right = stack
+            stack = left
+            continue
+        visited, stack = stack, node.right
+        node.next = node.right = NO_REQUEST
+        if visited != r:
+            root = merge(state, root, visited, False)
+    return root

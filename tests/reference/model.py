@@ -1,6 +1,6 @@
 """What the reference simulator is told and what it keeps: iteration times, instances, requests.
 
-Source: docs/engine.md sections 1 and 3. Time is int picoseconds, coefficients are milliseconds.
+Source: docs/engine.md sections 1, 3 and 15. Time is int picoseconds, coefficients are milliseconds.
 Left out: validation of user input; the package does that.
 """
 
@@ -35,11 +35,17 @@ class IterationTime:
     host_overhead_ms: float = 0.0
 
     def duration_ps(
-        self, n_prefill: int, n_decode: int, kv_tokens: int, chunks: Sequence[tuple[int, int]]
+        self,
+        n_prefill: int,
+        n_decode: int,
+        kv_tokens: int,
+        chunks: Sequence[tuple[int, int]],
+        factor: float = 1.0,
     ) -> int:
         """Return the time of an iteration with P, B, KV and the (prefix, chunk) pairs behind PA.
 
         `round` is half to even, as `rint`. The order of the additions is part of the contract.
+        `factor` is that of an instance made slow by a fault.
         """
         tokens = n_prefill + n_decode
         ms = self.c0 + self.c_token * tokens + self.c_above_knee * max(0, tokens - self.knee)
@@ -50,7 +56,10 @@ class IterationTime:
             ms = ms + (self.c_prefill_step + self.c_prefill_attention * attention)
         ms = self.calibration * ms + self.host_overhead_ms
         kv_ps = round(self.calibration * self.c_kv * 1e9)
-        return round(ms * 1e9) + kv_ps * kv_tokens
+        rest_ps = round(ms * 1e9)
+        if factor != 1.0:
+            rest_ps, kv_ps = round(rest_ps * factor), round(kv_ps * factor)
+        return rest_ps + kv_ps * kv_tokens
 
 
 @dataclass(eq=False)
@@ -63,6 +72,7 @@ class Request:
     output_tokens: int
     predicted_tokens: int = 0
     tier: int = 0
+    tenant: int = 0
 
     generated: int = 0  # tokens streamed
     computed: int = 0  # known tokens whose KV is in blocks
@@ -73,8 +83,13 @@ class Request:
     finish_ps: int | None = None
     preemptions: int = 0
     recomputed_tokens: int = 0
+    migrations: int = 0
+    attempt: int = 1  # how often its client asked
+    ended_ps: int | None = None  # finished, rejected, failed or cancelled
     instance: int | None = None
-    status: str = "new"  # waiting, running, finished, rejected, unfinished, not_offered
+    # new; held, queued (gateway); waiting, running, parked (instance);
+    # finished, rejected, failed, cancelled; unfinished, not_offered
+    status: str = "new"
     key: float = 0.0  # the order's key
 
     @property
@@ -86,6 +101,11 @@ class Request:
     def uncomputed(self) -> int:
         """Known tokens without KV."""
         return self.known - self.computed
+
+    @property
+    def is_in_system(self) -> bool:
+        """Whether it has arrived and has not ended."""
+        return self.status in ("held", "queued", "waiting", "running", "parked")
 
     @property
     def rank(self) -> tuple[float, int, int]:
@@ -117,6 +137,7 @@ class InstanceSpec:
     batch_wait_ps: int = 10 * PS_PER_MS
     order: str | Key = "fcfs"  # "fcfs", "priority" or key(request, now_ps)
     time_dependent: bool = False  # the key is evaluated at every iteration start
+    kv_bytes_per_token: int = 1  # what a move copies
 
     def watermark_blocks(self, default: float) -> int:
         """Return the blocks that admission leaves free."""

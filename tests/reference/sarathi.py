@@ -38,6 +38,10 @@ class Sarathi(Engine):
         """A decode wants one free block, so one stays out of reach at least."""
         return self.spec.kv_blocks - max(1, self.watermark_blocks)
 
+    def decodes(self, request: Request) -> bool:
+        """Its prompt is complete."""
+        return prompt_is_complete(request)
+
     def form(self, now: int) -> list[Part]:
         """Decodes, then the unfinished prompt, then admissions."""
         parts = decode_running(self)
@@ -54,7 +58,7 @@ class Sarathi(Engine):
     def _admit_waiting(self, budget: int) -> list[Part]:
         parts = []
         for request in self.queue():
-            if budget <= 0 or len(self.running) == self.spec.max_num_seqs:
+            if budget <= 0 or not self.has_seat:
                 break
             n_blocks = self.blocks_for(request.known)
             if self.free_blocks - n_blocks < self.watermark_blocks:

@@ -61,13 +61,27 @@ class Static(Engine):
         is_due = now >= self.last_taken_ps + self.spec.batch_wait_ps
         return is_full or bool(self.waiting) or is_due
 
+    def decodes(self, request: Request) -> bool:
+        """Nobody is moved out of a batch."""
+        return False
+
+    def accepts_pull(self, request: Request) -> bool:
+        """While no batch is closed and it has a place."""
+        return self.is_forming and len(self.running) + len(self.waiting) < self.spec.batch_size
+
+    def crash(self) -> list[Request]:
+        """Lose the batch, too."""
+        self.is_forming = True
+        return super().crash()
+
     def last_token(self, request: Request, now: int) -> None:
         """Nothing: it stays until the batch ends."""
 
-    def end_iteration(self, now: int) -> None:
+    def end_iteration(self, now: int) -> bool:
         """Stream; when nobody has tokens left, end the batch."""
-        super().end_iteration(now)
+        had_admitted = super().end_iteration(now)
         if all(r.generated == r.output_tokens for r in self.running):
             for request in list(self.running):
                 super().last_token(request, now)
             self.is_forming = True
+        return had_admitted or self.is_forming

@@ -6,7 +6,7 @@ urgent request is vLLM v0's priority policy).
 
 from reference.engine import Engine, Part
 from reference.model import Request
-from reference.sarathi import decode_running
+from reference.sarathi import decode_running, prompt_is_complete
 
 
 class VllmV0(Engine):
@@ -24,6 +24,10 @@ class VllmV0(Engine):
         longest = request.prompt_tokens + request.output_tokens - 1
         return super().fits(request) and longest <= self.spec.max_num_batched_tokens
 
+    def decodes(self, request: Request) -> bool:
+        """Its prompt is complete."""
+        return prompt_is_complete(request)
+
     def form(self, now: int) -> list[Part]:
         """Make room for an urgent head, then prefills if any can be admitted, else decodes."""
         if self.spec.order == "priority":
@@ -34,7 +38,7 @@ class VllmV0(Engine):
         if not self.waiting:
             return
         head = self.queue()[0]
-        while self.running and not (self._has_seat() and self._has_blocks(head)):
+        while self.running and not (self.has_seat and self._has_blocks(head)):
             victim = self.victim(self.running)
             if victim.tier <= head.tier:
                 return
@@ -43,7 +47,7 @@ class VllmV0(Engine):
     def _admit_waiting(self) -> list[Part]:
         admitted: list[Request] = []
         for request in self.queue():
-            if not self._has_seat():
+            if not self.has_seat:
                 break
             longest = max(r.known for r in [*admitted, request])
             is_within_budget = (len(admitted) + 1) * longest <= self.spec.max_num_batched_tokens
@@ -55,9 +59,6 @@ class VllmV0(Engine):
             self.admit(request, self.blocks_for(request.known))
             admitted.append(request)
         return [Part(request, request.known, is_decode=False) for request in admitted]
-
-    def _has_seat(self) -> bool:
-        return len(self.running) < self.spec.max_num_seqs
 
     def _has_blocks(self, request: Request) -> bool:
         return self.free_blocks - self.blocks_for(request.known) >= self.watermark_blocks

@@ -17,6 +17,12 @@ class VllmV1(Engine):
         """All blocks but the watermark."""
         return self.spec.kv_blocks - self.watermark_blocks
 
+    def admission_tokens(self, request: Request) -> int:
+        """The known tokens, or the first chunk."""
+        if self.spec.reserve_full_prompt:
+            return request.known
+        return min(request.known, self.spec.max_num_batched_tokens)
+
     def form(self, now: int) -> list[Part]:
         """Schedule the running requests, then, if nobody was preempted, admit."""
         n_preemptions = self.n_preemptions
@@ -25,7 +31,7 @@ class VllmV1(Engine):
         self._schedule_running()
         if self.n_preemptions == n_preemptions:
             self._admit_waiting()
-        return [Part(r, new, self._decodes(r)) for r, new in self.scheduled.items()]
+        return [Part(r, new, self.decodes(r)) for r, new in self.scheduled.items()]
 
     def _schedule_running(self) -> None:
         for request in list(self.running):
@@ -45,7 +51,7 @@ class VllmV1(Engine):
 
     def _admit_waiting(self) -> None:
         for request in self.queue():
-            if self.budget == 0 or len(self.running) == self.spec.max_num_seqs:
+            if self.budget == 0 or not self.has_seat:
                 return
             new = min(request.known, self.budget)
             must_fit = request.known if self.spec.reserve_full_prompt else new
@@ -62,5 +68,6 @@ class VllmV1(Engine):
         self.scheduled[request] = new
         self.budget -= new
 
-    def _decodes(self, request: Request) -> bool:
+    def decodes(self, request: Request) -> bool:
+        """It has streamed and misses one token, be it the last of what is computed again."""
         return request.generated >= 1 and request.uncomputed == 1

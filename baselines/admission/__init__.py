@@ -1,0 +1,1 @@
+"""Admission policies: who may enter the gateway's queues."""

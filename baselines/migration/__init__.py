@@ -1,0 +1,1 @@
+"""Migration policies: which request moves from which instance to which."""

@@ -1,0 +1,1 @@
+"""Remaining lengths: how many more output tokens a running request will take."""

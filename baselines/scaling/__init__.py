@@ -1,0 +1,1 @@
+"""Scaling policies: when the fleet grows and shrinks."""

@@ -1,0 +1,31 @@
+"""How many requests of every tier an instance has: kept only when there are several tiers.
+
+`tiers` holds K counts an instance, true ones; with stale metrics then K an instance as last seen, and K a view.
+"""
+
+from servegym.simulator.kernel import kernel
+
+
+@kernel
+def tier_row(state, i):
+    """Return where instance i's true counts begin."""
+    return i * state.shared[0].n_tiers
+
+
+@kernel
+def seen_row(state, i):
+    """Return where instance i's counts of the last refresh begin."""
+    return (state.instances.shape[0] + i) * state.shared[0].n_tiers
+
+
+@kernel
+def view_row(state, view):
+    """Return where the counts of one router's own placements since begin."""
+    return (2 * state.instances.shape[0] + view) * state.shared[0].n_tiers
+
+
+@kernel
+def count_tier(state, i, request, sign):
+    """Let a request come to (+1) or leave (-1) instance i (mutates tiers)."""
+    if state.shared[0].n_tiers > 1:
+        state.tiers[tier_row(state, i) + request.tier] += sign
