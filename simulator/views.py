@@ -6,7 +6,7 @@ placements since; with 0 everybody sees the truth. Source: docs/engine.md sectio
 
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
 from servegym.simulator.seats import blocks_of_decoder
 from servegym.simulator.state import (
@@ -201,7 +201,7 @@ def is_accepting(cluster, request, i):
     return _has_room(cluster, request, i, engine)
 
 
-@kernel
+@cold_kernel
 def _has_room(cluster, request, i, engine):
     """Return whether the engine would admit the request at its next iteration, behind those that wait (pull)."""
     instance = _measured(cluster, i)
@@ -432,8 +432,13 @@ def _observe(cluster, i):
         router = shared.n_routers if shared.n_routers > 1 else 0
     view = router * cluster.instances.shape[0] + i
     if cluster.views[view].since_ps != refresh_ps:
-        restart_view(state_at(shared.state_pointer), view, refresh_ps)
+        _restart_view(cluster, view, refresh_ps)
     return view
+
+
+@cold_kernel
+def _restart_view(cluster, view, refresh_ps):
+    restart_view(state_at(cluster.shared[0].state_pointer), view, refresh_ps)
 
 
 @kernel
