@@ -477,7 +477,7 @@ def _gateway(rng: np.random.Generator, config: dict[str, Any], span_s: float) ->
         "queue": None if rng.random() < 0.4 else str(rng.choice(["test-longest", "test-turns"])),
         "admission": "test-gate" if rng.random() < 0.4 else None,
         "hold_timer_s": float(rng.choice([0.005, 0.02, 0.1])),
-        "max_hold_s": float(rng.choice([1.0, 20.0])),
+        "max_hold_s": float(rng.choice([0.3, 1.0])),
         "dispatch": str(rng.choice(["test-signals", "test-signals", "test-moods"])),
     }
 
@@ -502,7 +502,7 @@ def _maybe_gateway(
 def _stale(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
     return {
         "routers": int(rng.choice([1, 2, 3])),
-        "metrics_interval_s": float(rng.choice([0.002, 0.02, 0.1, 1.0])),
+        "metrics_interval_s": float(rng.choice([0.007, 0.02, 0.1, 1.0])),
     }
 
 
@@ -514,7 +514,7 @@ def _moves(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> d
     block_bytes = config["block_size"] * KV_BYTES
     return {
         "migration": "test-shift",
-        "rebalance_interval_s": float(rng.choice([0.004, 0.01, 0.05])),
+        "rebalance_interval_s": float(rng.choice([0.006, 0.01, 0.05])),
         "migration_stages": int(rng.choice([2, 2, 3, 5])),
         "last_stage_blocks": None if rng.random() < 0.4 else int(rng.choice([1, 2, 4])),
         # a block in so many milliseconds, on the grid
