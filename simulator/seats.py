@@ -6,7 +6,7 @@ decoder computes one token an iteration, so its block boundary depends on (compu
 """
 
 from servegym.simulator.block_arithmetic import in_block, whole_blocks
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.state import NEVER
 
 
@@ -80,6 +80,15 @@ def remove_slot(state, instance, position):
     instance.n_running -= 1
     if position < instance.n_decoding:
         instance.n_decoding -= 1
+
+
+@cold_kernel
+def find_seat(state, instance, r):
+    """Return the position of request r among the running ones, -1 if it does not run here."""
+    for position in range(instance.n_running):
+        if state.slots[instance.first_slot + position].request == r:
+            return position
+    return -1
 
 
 @kernel
