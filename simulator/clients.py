@@ -7,6 +7,7 @@ of one that has ended stays until it is due or on top. Source: docs/engine.md se
 from servegym.simulator.calls import call_catch_up
 from servegym.simulator.gateway import drop_request, submit
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.migration import drop_parked
 from servegym.simulator.preemption import unseat
 from servegym.simulator.seats import find_seat
 from servegym.simulator.state import (
@@ -90,7 +91,7 @@ def _give_up(state, r, kind, now_ps):
     if request.place == AT_GATEWAY or request.place == HELD:
         drop_request(state, r)
     elif request.place == PARKED:
-        pass  # MIGRATION: drop_parked(state, r)
+        drop_parked(state, r)
     elif not _leave_instance(state, r, now_ps):
         return
     request.computed = 0

@@ -7,6 +7,7 @@ between, so those of the instant wait while the first part is played. Source: do
 from servegym.simulator.clients import cancel_due, forget_ended
 from servegym.simulator.faults import next_fault_ps, play_faults
 from servegym.simulator.kernel import cold_kernel
+from servegym.simulator.migration import play_rebalance, play_stages
 from servegym.simulator.scaling import (
     finish_starts,
     play_scaling,
@@ -26,7 +27,8 @@ def play_control(state, now_ps):
     play_faults(state, now_ps)
     if control.next_ready_ps <= now_ps:
         finish_starts(state, now_ps)
-    # MIGRATION: stages
+    if control.next_stage_ps == now_ps:
+        play_stages(state)
     cancel_due(state, now_ps)
     if control.n_draining > 0:
         retire_emptied(state, now_ps)
@@ -34,14 +36,15 @@ def play_control(state, now_ps):
 
 
 @cold_kernel
-def play_ticks(state, now_ps):
-    """Play the control ticks of an instant: scaling, then migration."""
+def play_ticks(state, now_ps, next_arrival_ps):
+    """Play the control ticks of an instant: scaling, then migration; nobody arrives before next_arrival_ps."""
     control = state.control[0]
     if control.next_scaling_ps == now_ps and state.shared[0].error == OK:
         if control.n_draining > 0:
             retire_finished(state, now_ps)
         play_scaling(state, now_ps)
-    # MIGRATION: the tick
+    if control.next_rebalance_ps == now_ps and state.shared[0].error == OK:
+        play_rebalance(state, min(next_arrival_ps, next_event_ps(state)))
     if control.n_draining > 0:
         retire_emptied(state, now_ps)
 

@@ -16,8 +16,16 @@ from servegym.simulator.gateway import (
     play_round,
 )
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.migration import has_ledger_room
 from servegym.simulator.scaling import is_left_to_do, retire_finished
-from servegym.simulator.state import BLOCKS, COUNTS, HELD_FOREVER, NEVER, OK
+from servegym.simulator.state import (
+    BLOCKS,
+    COUNTS,
+    HELD_FOREVER,
+    LEDGER_FULL,
+    NEVER,
+    OK,
+)
 
 
 @kernel
@@ -69,6 +77,9 @@ def _play_next(state, until_ps):
     """Play the next instant at which anything happens beside iterations; False if it lies beyond until_ps."""
     now_ps = _next_instant(state, until_ps)
     if now_ps > until_ps or now_ps == NEVER or state.shared[0].error != OK:
+        return False
+    if state.control[0].next_rebalance_ps == now_ps and not has_ledger_room(state):
+        state.shared[0].error = LEDGER_FULL  # the caller makes room and goes on
         return False
     state.shared[0].now_ps = now_ps
     _play_rest(state, now_ps)
@@ -124,7 +135,7 @@ def _play_rest(state, now_ps):
         play_release(state)
     if is_control_due and shared.error == OK:
         gateway.release_ps = -1
-        play_ticks(state, now_ps)
+        play_ticks(state, now_ps, next_arrival_ps(state))
         if gateway.release_ps == now_ps and is_holding(state) and shared.error == OK:
             play_round(state)  # a tick has made room
     if control.next_ps <= now_ps:

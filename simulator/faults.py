@@ -7,6 +7,7 @@ last of them is over. Source: docs/engine.md section 14.
 from servegym.simulator.clients import hasten_overdue
 from servegym.simulator.gateway import enqueue
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.migration import abort_moves_of
 from servegym.simulator.preemption import count_recomputed
 from servegym.simulator.scaling import leave_fleet, retire_if_empty, start_instance
 from servegym.simulator.seats import computed_by
@@ -18,6 +19,8 @@ from servegym.simulator.state import (
     DRAINING,
     FAILED,
     LINK_LOSS,
+    LOST_DESTINATION,
+    LOST_LINK,
     METRICS_LOSS,
     NEVER,
     NO_REQUEST,
@@ -70,7 +73,8 @@ def _crash(state, edge, now_ps):
         return
     edge.has_hit = 1
     control.n_crashes += 1
-    # MIGRATION: abort_moves_of(state, i, LOST_DESTINATION, True) if control.n_moves > 0
+    if control.n_moves > 0:
+        abort_moves_of(state, i, LOST_DESTINATION, True)
     if instance.condition != DOWN:
         instance.was_before_crash = instance.condition
         control.n_draining -= 1 if instance.condition == DRAINING else 0
@@ -179,4 +183,5 @@ def _lose_metrics(shared, instance, edge):
 def _lose_link(state, edge):
     instance = state.instances[edge.instance]
     instance.link_down_until_ps = max(instance.link_down_until_ps, edge.until_ps)
-    # MIGRATION: abort_moves_of(state, edge.instance, LOST_LINK, False) if control.n_moves > 0
+    if state.control[0].n_moves > 0:
+        abort_moves_of(state, edge.instance, LOST_LINK, False)

@@ -5,7 +5,7 @@ instance's metrics are lost (section 14) the last one before holds.
 """
 
 from servegym.simulator.block_arithmetic import blocks_for
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.seats import computed_by
 from servegym.simulator.state import NO_REQUEST, STATIC
 from servegym.simulator.tiers import seen_row, tier_row, view_row
@@ -39,15 +39,13 @@ def store_observed(state, i, refresh_ps):
     instance.seen_head_blocks = 0
     if instance.head != NO_REQUEST:
         head = state.requests[instance.head]
-        instance.seen_head_blocks = blocks_for(
-            state.shared[0], head.prompt_tokens + head.generated
-        )
+        instance.seen_head_blocks = blocks_for(state.shared[0], head.prompt_tokens + head.generated)
     if state.shared[0].n_tiers > 1:
         for p in range(state.shared[0].n_tiers):
             state.tiers[seen_row(state, i) + p] = state.tiers[tier_row(state, i) + p]
 
 
-@kernel
+@cold_kernel
 def restart_view(state, view, refresh_ps):
     """Forget a router's own placements on an instance: a refresh has seen them."""
     record = state.views[view]

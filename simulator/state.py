@@ -45,10 +45,18 @@ ROLES = (
 DISPATCH, ORDERING, ESTIMATION, REMAINING, ADMISSION, QUEUEING, MIGRATION, SCALING = range(8)
 
 # What a move is doing, and how it ended.
-COPYING, STOPPING, COPYING_LAST, JOINING = 0, 1, 2, 3
-COLD, COMMITTED, ENDED_FIRST, PREEMPTED_FIRST, NO_ROOM, TOO_LONG, LOST_DESTINATION, LOST_SOURCE, LOST_LINK = (
-    range(9)
-)
+COPYING, STOPPING, COPYING_LAST, JOINING, RETURNING = 0, 1, 2, 3, 4
+(
+    COLD,
+    COMMITTED,
+    ENDED_FIRST,
+    PREEMPTED_FIRST,
+    NO_ROOM,
+    TOO_LONG,
+    LOST_DESTINATION,
+    LOST_SOURCE,
+    LOST_LINK,
+) = range(9)
 OUTCOMES = (
     "cold",
     "committed",
@@ -149,13 +157,15 @@ MOVE = np.dtype(
         ("request", "i4"),
         ("source", "i4"),
         ("destination", "i4"),
-        ("step", "i4"),  # COPYING | STOPPING | COPYING_LAST | JOINING
+        ("step", "i4"),  # COPYING .. RETURNING
         ("stage", "i4"),
         ("copied_blocks", "i4"),
         ("reserved_blocks", "i4"),
+        ("held_blocks", "i4"),  # of a parked request, at its source
         ("preemptions", "i4"),  # of the request when the move began
-        ("has_seat", "i4"),  # 1: a seat is parked at the destination
-        ("has_ended", "i4"),  # 1: to be taken out of `moves`
+        ("has_seat", "i2"),  # 1: a seat is parked at the destination
+        ("has_ended", "i2"),  # 1: to be taken out of `moves`
+        ("outcome", "i4"),  # of one that is RETURNING
     ]
 )
 
@@ -249,7 +259,7 @@ ENGINE = np.dtype(
     ]
 )
 
-# Three cache lines: what dispatch reads, what every iteration changes, what follows them; then the rest.
+# Three cache lines: what dispatch reads, what every iteration changes, what follows them; then the rest, three more.
 INSTANCE = np.dtype(
     [
         ("event_ps", "i8"),  # the first instant at which counts may differ from what stands here
@@ -262,10 +272,7 @@ INSTANCE = np.dtype(
         ("stretch_end_ps", "i8"),  # end of the last of `stretch` iterations; NEVER: none in flight
         ("wake_ps", "i8"),  # next iteration start if none is in flight; NEVER: idle
         ("iteration_end_ps", "i8"),
-        (
-            "iteration_start_ps",
-            "i8",
-        ),  # of the iteration in flight; if none is, when the last one ended
+        ("iteration_start_ps", "i8"),  # of the iteration in flight, else end of the last one
         ("iteration", "i8"),  # decode iterations ended, the clock of `slots.finish_iteration`
         ("next_finish", "i8"),  # least finish_iteration among the decoders
         ("kv_tokens", "i8"),  # sum of computed + 1 over the decoders
@@ -274,23 +281,28 @@ INSTANCE = np.dtype(
         ("stretch", "i4"),  # iterations in flight or to follow without any decision
         ("n_decoding", "i4"),  # slots[:n_decoding] decode, the rest of the running prefill
         ("tail_chunk", "i4"),  # tokens that the last prefilling request gets in flight
-        ("is_decoding", "i4"),  # 1: the decoders take part in the iteration in flight
+        ("is_decoding", "i2"),  # 1: the decoders take part in the iteration in flight
+        ("has_admitted", "i2"),  # 1: the iteration in flight admitted a request
         ("head", "i4"),  # fcfs: first of a linked list; else root of a skew heap
         ("tail", "i4"),
         ("waiting_blocks", "i8"),
         ("n_iterations", "i8"),
-        ("least_free_blocks", "i8"),  # ever
-        ("largest_kv_tokens", "i8"),
-        ("largest_prefill_tokens", "i8"),  # seen in one iteration, for the profile's fitted range
+        ("released_ps", "i8"),  # last iteration end that finished a request or had admitted one
+        ("largest_kv_tokens", "i8"),  # seen in one iteration, for the profile's fitted range
+        ("largest_prefill_tokens", "i8"),
         ("first_slot", "i8"),  # this instance's part of `slots`
-        ("last_taken_ps", "i8"),  # static: when the forming batch took its last request
+        ("least_free_blocks", "i4"),  # ever
+        ("n_parked", "i4"),  # seats of requests that move: stopped here, or expected here
         ("n_preemptions", "i4"),
+        ("n_once_preempted", "i4"),  # waiting requests that were ever preempted
         ("n_blocked_heads", "i4"),  # iteration starts that left a waiting head for want of blocks
         ("is_batch_closed", "i4"),  # static
+        ("last_taken_ps", "i8"),  # static: when the forming batch took its last request
         ("n_cut_by_blocks", "i4"),  # stretches cut short: by KV, by an arrival, by a read
         ("n_cut_by_arrival", "i4"),
         ("n_cut_by_read", "i4"),
-        ("seen_ps", "i8"),  # the refresh that the five values below belong to
+        ("n_incoming", "i4"),  # moves to here under way
+        ("seen_ps", "i8"),  # the refresh that the seven values below belong to
         ("seen_waiting", "i8"),
         ("seen_running", "i8"),
         ("seen_used_blocks", "i8"),
@@ -298,11 +310,6 @@ INSTANCE = np.dtype(
         ("seen_held_tokens", "i8"),
         ("seen_head_blocks", "i8"),
         ("seen_context_tokens", "i8"),
-        ("n_parked", "i4"),  # seats of requests that move: stopped here, or expected here
-        ("n_once_preempted", "i4"),  # waiting requests that were ever preempted
-        ("has_admitted", "i4"),  # 1: the iteration in flight admitted a request
-        ("n_incoming", "i4"),  # moves to here under way
-        ("released_ps", "i8"),  # last iteration end that finished a request or had admitted one
         ("link_free_ps", "i8"),
         ("link_down_until_ps", "i8"),
         ("lost_from_ps", "i8"),  # metrics are not refreshed in [lost_from_ps, lost_until_ps)
@@ -313,6 +320,8 @@ INSTANCE = np.dtype(
         ("charged_until_ps", "i8"),  # NEVER: still
         ("own_engine", "i4"),  # row of `engines` when it is not slowed
         ("was_before_crash", "i4"),  # its condition
+        ("snapshot_ps", "i8"),  # when its copy for what-if was taken
+        ("spare", "i8", (2,)),  # to the end of the line
     ]
 )
 

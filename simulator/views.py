@@ -6,9 +6,9 @@ placements since; with 0 everybody sees the truth. Source: docs/engine.md sectio
 
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
-from servegym.simulator.seats import computed_by
+from servegym.simulator.seats import blocks_of_decoder
 from servegym.simulator.state import (
     ACTIVE,
     ANY_ROUTER,
@@ -16,7 +16,6 @@ from servegym.simulator.state import (
     BLOCKS,
     COUNTS,
     DRAINING,
-    NEVER,
     NO_INSTANCE,
     NO_REQUEST,
     STATIC,
@@ -207,7 +206,7 @@ def is_accepting(cluster, request, i):
     return _has_room(cluster, request, i, engine)
 
 
-@kernel
+@cold_kernel
 def _has_room(cluster, request, i, engine):
     """Return whether the engine would admit the request at its next iteration, behind those that wait (pull)."""
     instance = _measured(cluster, i)
@@ -276,10 +275,7 @@ def running_request(cluster, i, k):
 @kernel
 def running_blocks(cluster, i, k):
     """Return the KV blocks of the k-th running request of instance i, one that decodes (the truth)."""
-    state, instance = state_at(cluster.shared[0].state_pointer), cluster.instances[i]
-    computed = computed_by(state, instance, state.slots[instance.first_slot + k])
-    is_in_flight = instance.stretch_end_ps != NEVER and instance.is_decoding == 1
-    return blocks_for(cluster.shared[0], computed + (1 if is_in_flight else 0))
+    return blocks_of_decoder(state_at(cluster.shared[0].state_pointer), cluster.instances[i], k)
 
 
 @kernel
@@ -319,7 +315,7 @@ def _moves_before(state, a, b):
 
 @kernel
 def write_waiting(cluster, i, destination, moves, n):
-    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return their number."""
+    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return how many."""
     state = state_at(cluster.shared[0].state_pointer)
     r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:
@@ -441,8 +437,13 @@ def _observe(cluster, i):
         router = shared.n_routers if shared.n_routers > 1 else 0
     view = router * cluster.instances.shape[0] + i
     if cluster.views[view].since_ps != refresh_ps:
-        restart_view(state_at(shared.state_pointer), view, refresh_ps)
+        _restart_view(cluster, view, refresh_ps)
     return view
+
+
+@cold_kernel
+def _restart_view(cluster, view, refresh_ps):
+    restart_view(state_at(cluster.shared[0].state_pointer), view, refresh_ps)
 
 
 @kernel
