@@ -18,7 +18,7 @@ def catch_up(state_pointer, i, until_ps, depth):
     state = state_at(state_pointer)
     shared, instance = state.shared[0], state.instances[i]
     is_stale = shared.metrics_interval_ps > 0 and until_ps < NEVER
-    refresh_ps = last_refresh_ps(shared, instance, until_ps) if is_stale else -1
+    refresh_ps = last_refresh_ps(shared, instance, until_ps - shared.is_early) if is_stale else -1
     while True:
         is_due = instance.seen_ps < refresh_ps
         advance(state, i, refresh_ps if is_due else until_ps)

@@ -68,6 +68,14 @@ def context_of(state, instance):
 
 
 @kernel
+def done_tokens(request):
+    """Return the tokens in KV of a request of a static batch that has no tokens left."""
+    if request.generated == request.output_tokens:  # one token; or all were streamed before a crash
+        return request.computed
+    return request.prompt_tokens + request.output_tokens - 1
+
+
+@kernel
 def _static_context(state, instance):
     """Return the same of a static batch: behind its decoders sit those that are done, or not begun."""
     total = 0
@@ -76,6 +84,6 @@ def _static_context(state, instance):
         request = state.requests[slot.request]
         if p < instance.n_decoding:
             total += computed_by(state, instance, slot)
-        elif request.generated > 0:
-            total += request.prompt_tokens + request.output_tokens - 1
+        elif request.computed > 0:
+            total += done_tokens(request)
     return total

@@ -54,6 +54,8 @@ class Result:
     records: np.ndarray
     instances: np.ndarray
     engines: np.ndarray
+    gateway: np.ndarray
+    control: np.ndarray
     n_bad_predictions: int
     cut_ps: int
 
@@ -179,6 +181,8 @@ def result_of(
         records=arrived.copy() if copy else arrived,
         instances=instances.copy() if copy else instances,
         engines=simulation.state.engines,
+        gateway=simulation.state.gateway.copy(),
+        control=simulation.state.control.copy(),
         n_bad_predictions=int(shared["n_bad_predictions"]),
         cut_ps=int(shared["now_ps"]),
     )

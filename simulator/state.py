@@ -137,6 +137,9 @@ CONTROL = np.dtype(
         ("n_ledger", "i8"),
         ("n_refused_moves", "i8"),
         ("n_timers", "i8"),
+        ("n_retries", "i8"),  # clients about to ask again
+        ("n_draining", "i8"),  # instances, those that are empty but not looked at yet included
+        ("horizon_ps", "i8"),  # nobody arrives at or after it
         ("n_scale_ups", "i8"),
         ("n_scale_downs", "i8"),
         ("n_crashes", "i8"),
@@ -189,12 +192,14 @@ FAULT = np.dtype(
         ("kind", "i4"),
         ("instance", "i4"),
         ("begins", "i4"),
-        ("engine", "i4"),  # slow: the row of `engines` that holds in between
+        ("engine", "i4"),  # slow: the row of `engines` that holds from then on
+        ("has_hit", "i4"),  # crash: 1 while it keeps its instance down
     ]
 )
 
-# A client's deadline or its next attempt.
-TIMER = np.dtype([("at_ps", "i8"), ("request", "i4"), ("attempt", "i2"), ("is_arrival", "i2")])
+# When a client gives up, or asks again; at most one a request.
+TIMER = np.dtype([("at_ps", "i8"), ("request", "i4"), ("kind", "i4")])
+DEADLINE, OVERDUE, RETRY = 0, 1, 2  # overdue: cancelled when the iteration in flight ends
 
 SHARED = np.dtype(
     [
@@ -213,6 +218,7 @@ SHARED = np.dtype(
         ("n_observing", "i8"),  # policies that are shown completions
         ("n_lost_metrics", "i8"),  # faults of that kind in the schedule
         ("now_ps", "i8"),  # the instant being decided
+        ("is_early", "i8"),  # 1: the refreshes of the instant being played are still to come
         ("router", "i8"),  # who decides it
         ("next_arrival", "i8"),  # index of the next request to arrive
         ("error", "i8"),  # OK or what stopped the run
@@ -270,7 +276,7 @@ INSTANCE = np.dtype(
         ("iteration", "i8"),  # decode iterations ended, the clock of `slots.finish_iteration`
         ("next_finish", "i8"),  # least finish_iteration among the decoders
         ("kv_tokens", "i8"),  # sum of computed + 1 over the decoders
-        ("busy_ps", "i8"),  # in iterations that ended
+        ("busy_ps", "i8"),  # in iterations that ended, or up to the crash that ended them
         ("held_tokens", "i8"),  # prompt + predicted tokens of waiting and running requests
         ("stretch", "i4"),  # iterations in flight or to follow without any decision
         ("n_decoding", "i4"),  # slots[:n_decoding] decode, the rest of the running prefill
@@ -309,12 +315,13 @@ INSTANCE = np.dtype(
         ("lost_from_ps", "i8"),  # metrics are not refreshed in [lost_from_ps, lost_until_ps)
         ("lost_until_ps", "i8"),
         ("ready_ps", "i8"),  # of a starting instance
-        ("charged_ps", "i8"),  # up to charged_since_ps
-        ("charged_since_ps", "i8"),  # NEVER: not charged now
+        ("charged_ps", "i8"),  # before charged_since_ps
+        ("charged_since_ps", "i8"),  # NEVER: not yet
+        ("charged_until_ps", "i8"),  # NEVER: still
         ("own_engine", "i4"),  # row of `engines` when it is not slowed
         ("was_before_crash", "i4"),  # its condition
         ("snapshot_ps", "i8"),  # when its copy for what-if was taken
-        ("spare", "i8", (3,)),  # to the end of the line
+        ("spare", "i8", (2,)),  # to the end of the line
     ]
 )
 
@@ -389,6 +396,7 @@ class State(NamedTuple):
     ledger: np.ndarray  # LEDGER[room], grown between ticks
     faults: np.ndarray  # FAULT[2 * faults], by time
     timers: np.ndarray  # TIMER[n], a binary heap
+    timeouts_ps: np.ndarray  # int64[K], NEVER for none; empty without any
     # What-if (what_if.py): instances as they stood at the last snapshot, if asked for, then one to play with.
     copied_shared: np.ndarray  # SHARED[1]
     copied_instances: np.ndarray  # INSTANCE[1] or [M + 1]

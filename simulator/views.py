@@ -183,7 +183,12 @@ def is_active(cluster, i):
 @kernel
 def is_draining(cluster, i):
     """Return whether instance i only finishes what it has."""
-    return cluster.instances[checked(cluster, i)].condition == DRAINING
+    i = checked(cluster, i)
+    if cluster.instances[i].condition != DRAINING:
+        return False
+    instance = _counted(cluster, i)
+    n_here = instance.n_running + instance.n_waiting + instance.n_parked
+    return n_here + instance.n_incoming > 0  # else it is absent, though nobody has looked yet
 
 
 @kernel
