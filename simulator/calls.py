@@ -80,7 +80,7 @@ ADMIT = DISPATCH
 CHOOSE_QUEUE = int64(CLUSTER, FLOATS, FLOATS, STREAM)
 MIGRATE = int64(CLUSTER, MOVES, FLOATS, FLOATS, STREAM)
 SCALE = CHOOSE_QUEUE
-WHAT_IF = float64(int64, int64, int64, int64)
+WHAT_IF = float64(int64, int64, int64, int64, float64, float64)
 
 
 def python_address(function: Callable[..., Any]) -> int:
@@ -99,9 +99,7 @@ def _caller(signature: Signature) -> Callable[..., Any]:
         address, *rest = arguments
         argument_types = [context.get_value_type(t) for t in signature.args]
         is_void = signature.return_type == types.void
-        return_type = (
-            ir.VoidType() if is_void else context.get_value_type(signature.return_type)
-        )
+        return_type = ir.VoidType() if is_void else context.get_value_type(signature.return_type)
         function = ir.FunctionType(return_type, argument_types)
         result = builder.call(builder.inttoptr(address, function.as_pointer()), rest)
         return context.get_dummy_value() if is_void else result
@@ -133,7 +131,15 @@ def _with_five(signature, generate):
     return call
 
 
-_INTRINSICS = {3: _with_three, 4: _with_four, 5: _with_five}
+def _with_six(signature, generate):
+    @intrinsic
+    def call(typing, address, a, b, c, d, e, f):
+        return signature.return_type(int64, *signature.args), generate
+
+    return call
+
+
+_INTRINSICS = {3: _with_three, 4: _with_four, 5: _with_five, 6: _with_six}
 
 call_catch_up = _caller(CATCH_UP)
 call_dispatch = _caller(DISPATCH)
