@@ -219,7 +219,7 @@ def _take_over(state, copy, instance, r, is_aged, begin_ps):
         k += 1
     if instance.stretch_end_ps == begin_ps:
         _play(copy, scratch_row(state), begin_ps, NO_REQUEST)  # no last token: a stretch goes on
-    is_batch = state.engines[instance.engine].kind == STATIC and instance.n_decoding > 0
+    is_static = state.engines[instance.engine].kind == STATIC
     for k in range(n):
         index = state.copied_requests[k].instance
         is_there |= index == r
@@ -229,8 +229,13 @@ def _take_over(state, copy, instance, r, is_aged, begin_ps):
             generated = state.requests[index].output_tokens - left
             slot.finish_iteration = instance.iteration + _believe(copy, instance, index, generated)
             least = min(least, slot.finish_iteration)
-        elif k >= n_running or not is_batch:  # those done in a batch have nothing left
+        elif k >= n_running:
             _believe(copy, instance, index, int(state.requests[index].generated))
+        elif not is_static or instance.n_decoding == 0:  # those done in a batch have nothing left
+            need_blocks = state.requests[index].need_blocks
+            _believe(copy, instance, index, int(state.requests[index].generated))
+            if is_static:  # it has reserved what it needs to its end
+                instance.free_blocks += need_blocks - state.requests[index].need_blocks
     instance.next_finish = least
     return n, is_there
 
