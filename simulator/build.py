@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.simulator import state as layout
 from servegym.simulator.config import ClusterConfig
-from servegym.simulator.entries import catch_up_address
+from servegym.simulator.entries import catch_up_address, what_if_address
 from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
 from servegym.simulator.profiles import Profile
 from servegym.simulator.seconds import rint_ps, to_ps
@@ -212,6 +212,8 @@ def records(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
 def set_addresses(state: layout.State, simulation: "Simulation") -> None:
     """Store this process's addresses of engine entries and policies (mutates state.shared and state.policies)."""
     state.shared[0]["catch_up_address"] = catch_up_address()
+    if simulation.dispatch.uses_what_if:
+        state.shared[0]["what_if_address"] = what_if_address()
     for record, role in zip(state.policies, layout.ROLES, strict=True):
         policy, _ = simulation.decider(role)
         record["address"] = policy.address if policy else 0
@@ -285,7 +287,11 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["order"] = ORDERS.get(config.order, layout.BY_POLICY)
     shared["is_time_dependent"] = bool(simulation.order and simulation.order.is_time_dependent)
     shared["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
-    shared["snapshot_interval_ps"] = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
+    if simulation.dispatch.uses_what_if:
+        snapshot_ps = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
+        shared["snapshot_interval_ps"] = snapshot_ps
+        state.copied_instances["seen_ps"] = -1  # no snapshot yet
+        state.copied_requests["instance"] = NO_INSTANCE
     shared["n_routers"] = config.routers
     shared["n_tiers"] = config.tiers
     shared["local_limit"] = -1 if config.max_local_waiting is None else config.max_local_waiting

@@ -4,6 +4,8 @@ With metrics_interval_s > 0 a router sees each instance as it stood at the last 
 placements since; with 0 everybody sees the truth. Source: docs/engine.md section 9.
 """
 
+import numpy as np
+
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -335,9 +337,20 @@ def request_at(cluster, r):
 @kernel
 def predicted_finish_s(cluster, request, i):
     """Return in how many seconds the request would finish, if instance i got it and nothing else from now on."""
+    return finish_within_s(cluster, request, i, 0.0, np.inf)
+
+
+@kernel
+def finish_within_s(cluster, request, i, tokens, limit_s):
+    """Return predicted_finish_s with `tokens` as the request's predicted output (0: its own), or infinity.
+
+    Infinity when it is later than limit_s: for whoever looks for the least, which is found sooner.
+    """
     shared = cluster.shared[0]
     i = checked(cluster, i)
-    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, FINISH)
+    return call_what_if(
+        shared.what_if_address, shared.state_pointer, i, request.index, FINISH, tokens, limit_s
+    )
 
 
 @kernel
@@ -345,7 +358,9 @@ def marginal_latency_s(cluster, request, i, is_weighted):
     """Return by how many seconds the request would lengthen the latencies of all on instance i, its own included."""
     shared = cluster.shared[0]
     i, what = checked(cluster, i), MARGINAL_BY_TIER if is_weighted else MARGINAL
-    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, what)
+    return call_what_if(
+        shared.what_if_address, shared.state_pointer, i, request.index, what, 0.0, np.inf
+    )
 
 
 @kernel
