@@ -4,9 +4,9 @@ A request of tier p of K is accepted if some instance that accepts it has
     free - waiting - ceil(prompt / block_size) >= H_0 + ... + H_(p-1)
     H_q = floor(M * peak * exp(-decay * q / (K - 1)))
 or is idle (else a request larger than the rest would never be); otherwise it is held and asked about again each
-round. Requests accepted at one instant count as on the instance that had room for them, so that a round does not
-give the same blocks twice. Source: Beyond Binary Priorities, headroom (peak .20, decay 2.5), here as an admission
-gate.
+round. What was accepted and still stands in a queue counts as on the instance that had room for it, so that a round
+does not give the same blocks twice.
+Source: Beyond Binary Priorities, headroom (peak .20, decay 2.5), here as an admission gate.
 Left out: the dispatch policy may choose another instance than the one that had room.
 """
 
@@ -22,17 +22,17 @@ from servegym.simulator.views import (
     is_accepting,
     kv_blocks,
     n_instances,
+    n_queues,
     n_running,
     n_tiers,
     n_waiting,
-    now_s,
     prompt_tokens,
+    queue_length,
     tier,
     waiting_blocks,
 )
 
 PEAK, DECAY = 0, 1
-FIRST = 1  # memory: the instant of the last acceptance + 1 s, then blocks accepted at it, one an instance
 
 
 @kernel
@@ -45,12 +45,13 @@ def headroom_above(blocks, p, k, params):
 
 
 @kernel
-def forget_past(cluster, memory):
-    """Forget what was accepted at an earlier instant (mutates memory)."""
-    if memory[0] != now_s(cluster) + 1.0:
-        for m in range(memory.shape[0]):
-            memory[m] = 0.0
-        memory[0] = now_s(cluster) + 1.0
+def forget_placed(cluster, memory):
+    """Forget what was accepted once no queue holds any of it (mutates memory)."""
+    for q in range(n_queues(cluster)):
+        if queue_length(cluster, q) > 0:
+            return
+    for i in range(memory.shape[0]):
+        memory[i] = 0.0
 
 
 @admission_policy(
@@ -59,20 +60,20 @@ def forget_past(cluster, memory):
         Param("peak", 0.20, "of the KV blocks", 0, 0.5),
         Param("decay", 2.5, "over all tiers", 0, 10),
     ),
-    memory=lambda config: FIRST + config.most_instances,
+    memory=lambda config: config.most_instances,  # blocks accepted and not placed yet, by instance
 )
 def headroom_gated(cluster, request, params, memory, rng):
     """Accept if some instance has room for the prompt beside the headroom of more urgent tiers, else hold."""
-    forget_past(cluster, memory)
+    forget_placed(cluster, memory)
     need = (prompt_tokens(request) + block_size(cluster) - 1) // block_size(cluster)
     for i in range(n_instances(cluster)):
         if not is_accepting(cluster, request, i):
             continue
-        accepted = int(memory[FIRST + i])
+        accepted = int(memory[i])
         kept = headroom_above(kv_blocks(cluster, i), tier(request), n_tiers(cluster), params)
         spare = free_blocks(cluster, i) - waiting_blocks(cluster, i) - accepted - need
         is_idle = accepted + n_waiting(cluster, i) + n_running(cluster, i) == 0
         if spare >= kept or is_idle:
-            memory[FIRST + i] += need
+            memory[i] += need
             return ACCEPT
     return HOLD
