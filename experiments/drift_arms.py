@@ -5,7 +5,7 @@
 One instance, static batches of 32, pull; 1,000 requests, drained and a pause, then 2,000. Arms: `driftsched-words` (as
 published: outputs counted in words and cut at the base) and `driftsched-tokens*` (true lengths, with and without
 drift). Source: DriftSched; the workload and its stand-in lengths are in traces/driftsched.py.
-In the words arm iterations last 1 / .75 times as long: a trace has one length a request, and each word takes the time of
+In the words arm iterations last 1 / .75 times as long: a trace has one length a request, and a word takes the time of
 its tokens. Left out: observed lengths and times of the paper's machine; the L4 profile is a datasheet estimate.
 """
 
@@ -19,6 +19,7 @@ import tyro
 from servegym.baselines.simulate import simulate
 from servegym.experiments.statistics import Interval, mean_interval
 from servegym.simulator.config import ClusterConfig
+from servegym.simulator.seconds import PS_PER_S
 from servegym.traces import Trace
 from servegym.traces.driftsched import ARRIVALS, STARTS, TENANTS, WORDS_PER_TOKEN
 from servegym.traces.workload import generate
@@ -78,11 +79,8 @@ def drained_trace(workload: str, seed: int, config: ClusterConfig) -> Trace:
     tier_of = np.array([TENANTS.index(name) for name in drawn.tenant.names])
     tiers = tier_of[drawn.tenant.codes]
     second = STARTS[1]
-    drained_s = float(
-        simulate(with_times(drawn, drawn.arrival_s, tiers).head(second), config, seed=seed)
-        .requests["finish_s"]
-        .max()
-    )
+    first = simulate(with_times(drawn, drawn.arrival_s, tiers).head(second), config, seed=seed)
+    drained_s = int(first.records["finish_ps"].max()) / PS_PER_S
     arrival_s = drawn.arrival_s.copy()
     arrival_s[second:] += drained_s - arrival_s[second - 1]  # the pause is in the gaps
     return with_times(drawn, arrival_s, tiers)

@@ -185,12 +185,9 @@ def test_quantile_covers_the_share_asked_for(q):
 
 def test_case_20_estimators_that_learn_start_from_a_stated_prediction():
     """Before anything has ended, a learned length was 0, NaN or a crash."""
-    trace = Trace(
-        np.zeros(3),
-        np.full(3, 100),
-        [10, 20, 60],
-        **{k: v.take(slice(3)) for k, v in TASKS.items()},
-    )
+    tasks = {name: labels.take(slice(3)) for name, labels in TASKS.items()}
+    trace = one_after_the_other([10, 20, 60], prompt=100, **tasks)
+    trace = Trace.from_frame(trace.to_frame().assign(arrival_s=0.0))
     assert predicted(trace, "quantile") == [30, 30, 30]
     assert predicted(trace, "driftsched") == [84, 450, 84]
 

@@ -1,5 +1,7 @@
 """DriftSched's drift arms: the workload's phases, and that the published directions come out."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from servegym.experiments.drift_arms import (
     drained_trace,
     main,
     play,
+    report,
 )
 from servegym.traces.workload import generate
 
@@ -59,3 +62,11 @@ def test_command_prints_the_papers_figures_beside_ours(capsys):
     for figure in ("-38.8 %", "-40.5 %", "SJF -42 %", "SJF -16 %", "driftsched-tokens"):
         assert figure in printed
     assert printed.count("| --- |") == 3
+
+
+@pytest.mark.slow
+def test_page_has_the_tables_as_the_command_prints_them():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "driftsched.md").read_text("utf-8")
+    assert report(10, "static") in page
+    for table in report(10, "vllm-v1").split("\n\n")[2:]:
+        assert table in page
