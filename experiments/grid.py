@@ -132,11 +132,22 @@ def settings_of(config: ClusterConfig) -> dict[str, Any]:
 def flatten(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary as one flat row; with several tiers, each tier's measures as tier0_... too."""
     row = {key: summary[key] for key in ("offered", *STATUSES, *PLAIN)} | latencies(summary, "")
+    row |= prediction_errors(summary["prediction"])
     if len(summary["tiers"]) > 1:
         for tier in summary["tiers"]:
             prefix = f"tier{tier['tier']}_"
             row |= latencies(tier, prefix) | {prefix + key: tier[key] for key in OF_TIER}
     return row
+
+
+def prediction_errors(measured: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """Return MAE and RMSE in tokens and MAPE as a share; None under the constant estimator."""
+    keys = {
+        "prediction_mae": "mae_tokens",
+        "prediction_rmse": "rmse_tokens",
+        "prediction_mape": "mape",
+    }
+    return {name: measured[key] if measured else None for name, key in keys.items()}
 
 
 def latencies(summary: Mapping[str, Any], prefix: str) -> dict[str, float | None]:

@@ -55,7 +55,7 @@ def catch_up(state_pointer, i, until_ps, depth):
 
 # Compiled with the engine, so that a new policy compiles itself alone.
 ACCESSORS = {
-    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues),
+    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues, views.block_size),
     (CLUSTER, int64): (
         views.n_waiting,
         views.n_running,

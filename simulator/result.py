@@ -18,6 +18,7 @@ import numpy as np
 
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.kernel import SIMULATOR_HASH
+from servegym.simulator.prediction_error import prediction_error
 from servegym.simulator.slo import DEFAULT_SLO, Slo
 from servegym.simulator.state import FINISHED
 from servegym.simulator.summary import summarise
@@ -75,6 +76,10 @@ class Result:
     def summary(self, slo: Slo = DEFAULT_SLO) -> dict[str, Any]:
         """Return counts, latencies, SLO attainment, costs and what was run (summary.py)."""
         return summarise(self, slo)
+
+    def prediction_error(self) -> dict[str, Any]:
+        """Return how far predicted lengths were from the truth (prediction_error.py), whatever the estimator."""
+        return prediction_error(self)
 
     @property
     def total_latency_s(self) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from servegym.simulator import metrics, unloaded
 from servegym.simulator.accounting import LOW_BITS, Account, take_account
+from servegym.simulator.prediction_error import prediction_error
 from servegym.simulator.seconds import PS_PER_S
 from servegym.simulator.slo import Slo, tier_weight
 from servegym.simulator.state import CANCELLED, FAILED, FINISHED, REJECTED, UNFINISHED
@@ -53,6 +54,7 @@ def summarise(result: "Result", slo: Slo) -> dict[str, Any]:
         if len(result.records)
         else None,
         "total_latency_s": total_latency_s(totals),
+        "prediction": prediction_error(result) if is_predicting(result) else None,
         **identity_of(result),
         "warnings": warnings_of(result, totals),
     }
@@ -169,6 +171,11 @@ def events_of(result: "Result") -> dict[str, int]:
         "scale_ups": int(control["n_scale_ups"]),
         "scale_downs": int(control["n_scale_downs"]),
     }
+
+
+def is_predicting(result: "Result") -> bool:
+    """Return whether the estimator tells requests apart; the constant one's error is left to who asks for it."""
+    return result.config.estimator != "constant"
 
 
 def identity_of(result: "Result") -> dict[str, Any]:

@@ -464,7 +464,9 @@ def random_cluster_case(kind: str, seed: int) -> ClusterCase:
         tier=rng.integers(0, 4, n).astype(np.int16),
         tenant=Labels(("a", "b", "c"), rng.integers(0, 3, n).astype(np.int16)),
     )
-    return ClusterCase(f"{kind} {seed}", ClusterConfig(**config), trace, dispatch, tuple(reads), horizon_ps)
+    return ClusterCase(
+        f"{kind} {seed}", ClusterConfig(**config), trace, dispatch, tuple(reads), horizon_ps
+    )
 
 
 # What the kinds add to the configuration.
