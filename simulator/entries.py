@@ -33,7 +33,7 @@ def catch_up(state_pointer, i, until_ps, depth):
 
 # Compiled with the engine, so that a new policy compiles itself alone.
 ACCESSORS = {
-    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues),
+    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues, views.block_size),
     (CLUSTER, int64): (
         views.n_waiting,
         views.n_running,
@@ -53,6 +53,7 @@ ACCESSORS = {
         views.is_ready,
         views.n_decoding,
         views.n_movable,
+        views.n_preempted_waiting,
         views.request_at,
     ),
     (CLUSTER, int64, int64): (
@@ -63,7 +64,11 @@ ACCESSORS = {
     ),
     (CLUSTER, REQUEST): (views.has_taker,),
     (CLUSTER, int64, int64, MOVES, int64): (views.write_waiting,),
-    (CLUSTER, REQUEST, int64): (views.is_accepting, views.predicted_finish_s),
+    (CLUSTER, REQUEST, int64): (
+        views.is_accepting,
+        views.predicted_finish_s,
+        views.prefill_alone_ms,
+    ),
     (CLUSTER, REQUEST, int64, boolean): (views.marginal_latency_s,),
     (REQUEST,): (
         views.prompt_tokens,

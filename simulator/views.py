@@ -6,6 +6,7 @@ placements since; with 0 everybody sees the truth. Source: docs/engine.md sectio
 
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
+from servegym.simulator.iteration_time import iteration_ps
 from servegym.simulator.kernel import kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
 from servegym.simulator.seats import computed_by
@@ -173,6 +174,26 @@ def max_num_seqs(cluster, i):
     """Return the most requests that run at once on instance i."""
     engine = cluster.engines[cluster.instances[checked(cluster, i)].engine]
     return engine.batch_size if engine.kind == STATIC else engine.max_num_seqs
+
+
+@kernel
+def block_size(cluster):
+    """Return the tokens in a KV block."""
+    return cluster.shared[0].block_size
+
+
+@kernel
+def n_preempted_waiting(cluster, i):
+    """Return the waiting requests of instance i that were ever preempted (the truth)."""
+    return _counted(cluster, checked(cluster, i)).n_once_preempted
+
+
+@kernel
+def prefill_alone_ms(cluster, request, i):
+    """Return how long an iteration of instance i that prefills the request's prompt and nothing else takes, ms."""
+    engine = cluster.engines[cluster.instances[checked(cluster, i)].engine]
+    tokens = request.records[request.index].prompt_tokens
+    return iteration_ps(engine, tokens, tokens * (tokens + 1), 0, 0) / 1e9
 
 
 @kernel
