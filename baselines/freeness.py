@@ -58,10 +58,12 @@ def remaining_steps(cluster, i, reserve):
 
 
 @kernel
-def migration_free(cluster, i, spare_tokens):
-    """Return the numerator of Llumnix's freeness for migration: the reserve counts where there is a priority request."""
-    reserve = priority_reserve(cluster, i, spare_tokens) if holds_priority(cluster, i) else 0
-    return available_blocks(cluster, i) - reserve
+def migration_free(cluster, i, spare_tokens, has_reserve):
+    """Return the numerator of Llumnix's freeness for migration: a priority request's presence takes the reserve off."""
+    free = available_blocks(cluster, i)
+    if has_reserve and holds_priority(cluster, i):
+        free -= priority_reserve(cluster, i, spare_tokens)
+    return free
 
 
 @kernel

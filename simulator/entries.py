@@ -62,7 +62,7 @@ ACCESSORS = {
         views.running_blocks,
         views.least_urgent_waiting,
     ),
-    (CLUSTER, REQUEST): (views.has_taker,),
+    (CLUSTER, REQUEST): (views.has_taker, views.known_blocks_of),
     (CLUSTER, int64, int64, MOVES, int64): (views.write_waiting,),
     (CLUSTER, REQUEST, int64): (
         views.is_accepting,

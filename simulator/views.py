@@ -347,6 +347,13 @@ def write_waiting(cluster, i, destination, moves, n):
 
 
 @kernel
+def known_blocks_of(cluster, request):
+    """Return the blocks that a request needs for what it knows, its prompt and streamed tokens, while it waits."""
+    record = request.records[request.index]
+    return blocks_for(cluster.shared[0], record.prompt_tokens + record.generated)
+
+
+@kernel
 def request_at(cluster, r):
     """Return request r of the trace."""
     return Request(state_at(cluster.shared[0].state_pointer).requests, int(r))
