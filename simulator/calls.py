@@ -99,9 +99,7 @@ def _caller(signature: Signature) -> Callable[..., Any]:
         address, *rest = arguments
         argument_types = [context.get_value_type(t) for t in signature.args]
         is_void = signature.return_type == types.void
-        return_type = (
-            ir.VoidType() if is_void else context.get_value_type(signature.return_type)
-        )
+        return_type = ir.VoidType() if is_void else context.get_value_type(signature.return_type)
         function = ir.FunctionType(return_type, argument_types)
         result = builder.call(builder.inttoptr(address, function.as_pointer()), rest)
         return context.get_dummy_value() if is_void else result

@@ -13,7 +13,15 @@ from servegym.simulator.gateway import (
     play_release,
 )
 from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.state import BLOCKS, COUNTS, HELD_FOREVER, NEVER, OK
+from servegym.simulator.migration import has_ledger_room, play_rebalance, play_stages
+from servegym.simulator.state import (
+    BLOCKS,
+    COUNTS,
+    HELD_FOREVER,
+    LEDGER_FULL,
+    NEVER,
+    OK,
+)
 
 
 @kernel
@@ -63,7 +71,12 @@ def _play_next(state, until_ps):
     now_ps = _next_instant(state, until_ps)
     if now_ps > until_ps or now_ps == NEVER or state.shared[0].error != OK:
         return False
+    if state.control[0].next_rebalance_ps == now_ps and not has_ledger_room(state):
+        state.shared[0].error = LEDGER_FULL  # the caller makes room and goes on
+        return False
     state.shared[0].now_ps = now_ps
+    if state.control[0].next_ps == now_ps:
+        play_control(state)
     _play_rest(state, now_ps)
     return True
 
@@ -106,6 +119,33 @@ def _play_rest(state, now_ps):
         state.gateway[0].last_event_ps = now_ps
     if is_holding(state) and shared.error == OK:
         play_release(state)
+    if shared.error == OK:
+        play_ticks(state)
+
+
+@cold_kernel
+def play_control(state):
+    """Play what comes before the arrivals of an instant."""
+    control, now_ps = state.control[0], state.shared[0].now_ps
+    if control.next_stage_ps == now_ps:
+        play_stages(state)
+    plan(state)
+
+
+@cold_kernel
+def play_ticks(state):
+    """Play the control ticks of an instant."""
+    control, now_ps = state.control[0], state.shared[0].now_ps
+    if control.next_rebalance_ps == now_ps:
+        play_rebalance(state, next_arrival_ps(state))
+    plan(state)
+
+
+@kernel
+def plan(state):
+    """Find the next instant at which anything but arrivals, releases and iterations happens."""
+    control = state.control[0]
+    control.next_ps = min(control.next_stage_ps, control.next_rebalance_ps)
 
 
 @kernel

@@ -228,9 +228,7 @@ def next_release_ps(state, limit_ps):
         event_ps = state.instances[first].event_ps
         if event_ps > limit_ps or event_ps == NEVER:
             break
-        call_catch_up(
-            shared.catch_up_address, shared.state_pointer, first, event_ps, COUNTS
-        )
+        call_catch_up(shared.catch_up_address, shared.state_pointer, first, event_ps, COUNTS)
         if state.instances[first].released_ps == event_ps:
             return event_ps
     return NEVER
@@ -243,9 +241,7 @@ def play_release(state):
     is_due = gateway.release_ps == shared.now_ps
     is_due |= shared.now_ps - gateway.last_round_ps >= gateway.hold_timer_ps
     for i in range(state.instances.shape[0]):
-        call_catch_up(
-            shared.catch_up_address, shared.state_pointer, i, shared.now_ps, COUNTS
-        )
+        call_catch_up(shared.catch_up_address, shared.state_pointer, i, shared.now_ps, COUNTS)
         is_due |= state.instances[i].released_ps == shared.now_ps
     if is_due and shared.error == OK:
         play_round(state)

@@ -97,7 +97,9 @@ class Policy:
     memory: int | Callable[[Any], int] = 0  # floats, or a function of the config
     is_oracle: bool = False
     is_time_dependent: bool = False
-    observe: Callable[..., Any] | None = None  # is shown completions: (request, output_tokens, params, memory)
+    observe: Callable[..., Any] | None = (
+        None  # is shown completions: (request, output_tokens, params, memory)
+    )
     _compiled: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[Callable[..., "Policy"], tuple[str, str]]:
@@ -307,7 +309,9 @@ def _check_cannot_raise(policy: Policy) -> None:
 
 def _check_arguments(policy: Policy) -> None:
     """Refuse a function that does not take what its kind of policy is called with."""
-    wanted = {policy.kind: policy.function} | ({OBSERVATION: policy.observe} if policy.observe else {})
+    wanted = {policy.kind: policy.function} | (
+        {OBSERVATION: policy.observe} if policy.observe else {}
+    )
     for kind, function in wanted.items():
         given = list(inspect.signature(function).parameters)
         if len(given) != len(ARGUMENTS[kind]):

@@ -39,9 +39,7 @@ def store_observed(state, i, refresh_ps):
     instance.seen_head_blocks = 0
     if instance.head != NO_REQUEST:
         head = state.requests[instance.head]
-        instance.seen_head_blocks = blocks_for(
-            state.shared[0], head.prompt_tokens + head.generated
-        )
+        instance.seen_head_blocks = blocks_for(state.shared[0], head.prompt_tokens + head.generated)
     if state.shared[0].n_tiers > 1:
         for p in range(state.shared[0].n_tiers):
             state.tiers[seen_row(state, i) + p] = state.tiers[tier_row(state, i) + p]

@@ -45,10 +45,18 @@ ROLES = (
 DISPATCH, ORDERING, ESTIMATION, REMAINING, ADMISSION, QUEUEING, MIGRATION, SCALING = range(8)
 
 # What a move is doing, and how it ended.
-COPYING, STOPPING, COPYING_LAST, JOINING = 0, 1, 2, 3
-COLD, COMMITTED, ENDED_FIRST, PREEMPTED_FIRST, NO_ROOM, TOO_LONG, LOST_DESTINATION, LOST_SOURCE, LOST_LINK = (
-    range(9)
-)
+COPYING, STOPPING, COPYING_LAST, JOINING, RETURNING = 0, 1, 2, 3, 4
+(
+    COLD,
+    COMMITTED,
+    ENDED_FIRST,
+    PREEMPTED_FIRST,
+    NO_ROOM,
+    TOO_LONG,
+    LOST_DESTINATION,
+    LOST_SOURCE,
+    LOST_LINK,
+) = range(9)
 OUTCOMES = (
     "cold",
     "committed",
@@ -146,13 +154,15 @@ MOVE = np.dtype(
         ("request", "i4"),
         ("source", "i4"),
         ("destination", "i4"),
-        ("step", "i4"),  # COPYING | STOPPING | COPYING_LAST | JOINING
+        ("step", "i4"),  # COPYING .. RETURNING
         ("stage", "i4"),
         ("copied_blocks", "i4"),
         ("reserved_blocks", "i4"),
+        ("held_blocks", "i4"),  # of a parked request, at its source
         ("preemptions", "i4"),  # of the request when the move began
-        ("has_seat", "i4"),  # 1: a seat is parked at the destination
-        ("has_ended", "i4"),  # 1: to be taken out of `moves`
+        ("has_seat", "i2"),  # 1: a seat is parked at the destination
+        ("has_ended", "i2"),  # 1: to be taken out of `moves`
+        ("outcome", "i4"),  # of one that is RETURNING
     ]
 )
 

@@ -9,7 +9,7 @@ from servegym.simulator.calls import call_catch_up, call_what_if, state_at
 from servegym.simulator.iteration_time import iteration_ps
 from servegym.simulator.kernel import kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
-from servegym.simulator.seats import computed_by
+from servegym.simulator.seats import blocks_of_decoder
 from servegym.simulator.state import (
     ACTIVE,
     ANY_ROUTER,
@@ -17,7 +17,6 @@ from servegym.simulator.state import (
     BLOCKS,
     COUNTS,
     DRAINING,
-    NEVER,
     NO_INSTANCE,
     NO_REQUEST,
     STATIC,
@@ -292,10 +291,7 @@ def running_request(cluster, i, k):
 @kernel
 def running_blocks(cluster, i, k):
     """Return the KV blocks of the k-th running request of instance i, one that decodes (the truth)."""
-    state, instance = state_at(cluster.shared[0].state_pointer), cluster.instances[i]
-    computed = computed_by(state, instance, state.slots[instance.first_slot + k])
-    is_in_flight = instance.stretch_end_ps != NEVER and instance.is_decoding == 1
-    return blocks_for(cluster.shared[0], computed + (1 if is_in_flight else 0))
+    return blocks_of_decoder(state_at(cluster.shared[0].state_pointer), cluster.instances[i], k)
 
 
 @kernel
@@ -335,7 +331,7 @@ def _moves_before(state, a, b):
 
 @kernel
 def write_waiting(cluster, i, destination, moves, n):
-    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return their number."""
+    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return how many."""
     state = state_at(cluster.shared[0].state_pointer)
     r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:

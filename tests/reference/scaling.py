@@ -80,8 +80,8 @@ class Fleet:
     def retire(self) -> None:
         """Let go the draining instances that hold nobody and expect nobody."""
         for i, state in enumerate(self.states):
-            expected = any(m.destination == i for m in self.cluster.moves.under_way)
-            if state == "draining" and not self.cluster.engines[i].is_occupied and not expected:
+            is_used = self.cluster.engines[i].is_occupied or self.cluster.moves.is_expected_at(i)
+            if state == "draining" and not is_used:
                 self._leave(i)
 
     def _leave(self, i: int) -> None:
