@@ -75,6 +75,7 @@ ACCESSORS = {
         views.is_ready,
         views.n_decoding,
         views.n_movable,
+        views.n_preempted_waiting,
         views.request_at,
     ),
     (CLUSTER, int64, int64): (
@@ -83,9 +84,13 @@ ACCESSORS = {
         views.running_blocks,
         views.least_urgent_waiting,
     ),
-    (CLUSTER, REQUEST): (views.has_taker,),
+    (CLUSTER, REQUEST): (views.has_taker, views.known_blocks_of),
     (CLUSTER, int64, int64, MOVES, int64): (views.write_waiting,),
-    (CLUSTER, REQUEST, int64): (views.is_accepting, views.predicted_finish_s),
+    (CLUSTER, REQUEST, int64): (
+        views.is_accepting,
+        views.predicted_finish_s,
+        views.prefill_alone_ms,
+    ),
     (CLUSTER, REQUEST, int64, boolean): (views.marginal_latency_s,),
     (CLUSTER, REQUEST, int64, float64, float64): (views.finish_within_s,),
     (REQUEST,): (

@@ -8,6 +8,7 @@ import numpy as np
 
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
+from servegym.simulator.iteration_time import iteration_ps
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
 from servegym.simulator.seats import blocks_of_decoder
@@ -183,6 +184,26 @@ def max_num_seqs(cluster, i):
 
 
 @kernel
+def block_size(cluster):
+    """Return the tokens in a KV block."""
+    return cluster.shared[0].block_size
+
+
+@kernel
+def n_preempted_waiting(cluster, i):
+    """Return the waiting requests of instance i that were ever preempted (the truth)."""
+    return _counted(cluster, checked(cluster, i)).n_once_preempted
+
+
+@kernel
+def prefill_alone_ms(cluster, request, i):
+    """Return how long an iteration of instance i that prefills the request's prompt and nothing else takes, ms."""
+    engine = cluster.engines[cluster.instances[checked(cluster, i)].engine]
+    tokens = request.records[request.index].prompt_tokens
+    return iteration_ps(engine, tokens, tokens * (tokens + 1), 0, 0) / 1e9
+
+
+@kernel
 def is_active(cluster, i):
     """Return whether instance i takes requests: not absent, starting, draining or failed."""
     return cluster.instances[checked(cluster, i)].condition == ACTIVE
@@ -332,6 +353,13 @@ def write_waiting(cluster, i, destination, moves, n):
             n += 1
         r = next_in_walk(state, r)
     return n
+
+
+@kernel
+def known_blocks_of(cluster, request):
+    """Return the blocks that a request needs for what it knows, its prompt and streamed tokens, while it waits."""
+    record = request.records[request.index]
+    return blocks_for(cluster.shared[0], record.prompt_tokens + record.generated)
 
 
 @kernel
