@@ -10,8 +10,14 @@ from typing import Any
 BERKELEY = "Beyond Binary Priorities (UC Berkeley)"
 LLUMNIX = "Llumnix (OSDI '24)"
 DRIFTSCHED = "DriftSched"
-# DriftSched's queues: by tenant at the gateway, an instance gets a request only when it has room for it.
-PULL = {"dispatch": "least-requests", "max_local_waiting": 0, "estimator": "driftsched"}
+# DriftSched's queues stand at the gateway, and an instance gets a request only when it has room for it. Its tenants,
+# premium, standard and batch, are tiers 0, 1 and 2 (or `queue_by=tenant`, where the trace has tenants).
+PULL = {
+    "dispatch": "least-requests",
+    "queue_by": "tier",
+    "max_local_waiting": 0,
+    "estimator": "driftsched",
+}
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "n-tier": {
@@ -61,21 +67,18 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "summary": "The oldest request first.",
         "source": f"{DRIFTSCHED}, FIFO",
         **PULL,
-        "queue_by": "tenant",
         "order": "fcfs",
     },
     "driftsched-priority": {
         "summary": "The most urgent tier first, strictly.",
         "source": f"{DRIFTSCHED}, Priority",
         **PULL,
-        "queue_by": "tier",
         "order": "priority",
     },
     "driftsched-weighted": {
         "summary": "Turns by weight, five for tier 0, three for tier 1, two for tier 2; empty ones are skipped.",
         "source": f"{DRIFTSCHED}, Weighted (slots PPPPPSSSBB)",
         **PULL,
-        "queue_by": "tier",
         "order": "fcfs",
         "queue": "weighted",
     },
@@ -83,14 +86,12 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "summary": "The fewest prompt and predicted output tokens first.",
         "source": f"{DRIFTSCHED}, SJF",
         **PULL,
-        "queue_by": "tenant",
         "order": "sjf",
     },
     "driftsched-aging": {
         "summary": "By tier, less .01 for every second waited.",
         "source": f"{DRIFTSCHED}, Aging",
         **PULL,
-        "queue_by": "tenant",
         "order": "aging",
     },
 }
