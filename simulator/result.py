@@ -41,7 +41,7 @@ class Result:
 
     records: state.REQUEST[n], the offered requests in order of arrival. system: the name it was
     asked for by; dispatch and params: the policy behind it. offered_load: the multiple of the
-    saturation rate that was asked for, if any.
+    saturation rate that was asked for, if any. ledger: state.LEDGER, the moves that have ended.
     """
 
     trace: Trace
@@ -57,6 +57,7 @@ class Result:
     engines: np.ndarray
     gateway: np.ndarray
     control: np.ndarray
+    ledger: np.ndarray
     n_bad_predictions: int
     cut_ps: int
 
@@ -72,6 +73,13 @@ class Result:
         from servegym.simulator.request_table import request_table
 
         return request_table(self)
+
+    @cached_property
+    def moves(self) -> "pd.DataFrame":
+        """One row a move between instances that has ended (columns: move_table.py)."""
+        from servegym.simulator.move_table import move_table
+
+        return move_table(self)
 
     def summary(self, slo: Slo = DEFAULT_SLO) -> dict[str, Any]:
         """Return counts, latencies, SLO attainment, costs and what was run (summary.py)."""
@@ -188,6 +196,7 @@ def result_of(
         engines=simulation.state.engines,
         gateway=simulation.state.gateway.copy(),
         control=simulation.state.control.copy(),
+        ledger=simulation.state.ledger[: int(simulation.state.control[0]["n_ledger"])].copy(),
         n_bad_predictions=int(shared["n_bad_predictions"]),
         cut_ps=int(shared["now_ps"]),
     )

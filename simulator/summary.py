@@ -12,6 +12,7 @@ import numpy as np
 from servegym.simulator import metrics, unloaded
 from servegym.simulator.accounting import LOW_BITS, Account, take_account
 from servegym.simulator.prediction_error import prediction_error
+from servegym.simulator.move_table import move_counts
 from servegym.simulator.seconds import PS_PER_S
 from servegym.simulator.slo import Slo, tier_weight
 from servegym.simulator.state import CANCELLED, FAILED, FINISHED, REJECTED, UNFINISHED
@@ -170,6 +171,7 @@ def events_of(result: "Result") -> dict[str, int]:
         "client_retries": int(control["n_client_retries"]),
         "scale_ups": int(control["n_scale_ups"]),
         "scale_downs": int(control["n_scale_downs"]),
+        **move_counts(result),
     }
 
 
