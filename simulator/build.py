@@ -133,9 +133,14 @@ def _n_queues(trace: Trace, config: ClusterConfig) -> int:
     return config.tiers if config.queue_by == "tier" else 1
 
 
+def counts_tiers(config: ClusterConfig) -> bool:
+    """Return whether requests are counted by instance and tier; else they are those that wait or run."""
+    return config.tiers > 1 or config.migration is not None
+
+
 def _n_tier_counts(config: ClusterConfig, n_views: int) -> int:
     """Return the length of `tiers`: true counts, and with stale metrics what was seen, and a view's own."""
-    if config.tiers == 1:
+    if not counts_tiers(config):
         return 0
     is_stale = config.metrics_interval_s > 0
     return config.tiers * (config.most_instances * (1 + is_stale) + (n_views if is_stale else 0))
@@ -294,6 +299,7 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
         state.copied_requests["instance"] = NO_INSTANCE
     shared["n_routers"] = config.routers
     shared["n_tiers"] = config.tiers
+    shared["counts_tiers"] = counts_tiers(config)
     shared["local_limit"] = -1 if config.max_local_waiting is None else config.max_local_waiting
     deciders = (config.policy_of("estimation"), config.policy_of("remaining"))
     shared["n_observing"] = sum(bool(policy and policy.observe) for policy in deciders)

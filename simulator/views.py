@@ -154,7 +154,7 @@ def tier_count(cluster, i, p):
     i, n_tiers = checked(cluster, i), cluster.shared[0].n_tiers
     if p < 0 or p >= n_tiers:
         return 0
-    if n_tiers == 1:
+    if not cluster.shared[0].counts_tiers:
         return n_waiting(cluster, i) + n_running(cluster, i)
     tiers = state_at(cluster.shared[0].state_pointer).tiers
     if cluster.shared[0].metrics_interval_ps > 0:

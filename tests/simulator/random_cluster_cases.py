@@ -414,6 +414,8 @@ def random_cluster_case(kind: str, seed: int) -> ClusterCase:
     rng = np.random.default_rng([seed, len(kind), ord(kind[0]), ord(kind[-1])])
     is_grid = rng.random() < 0.6
     engine = str(rng.choice(["vllm-v1", "vllm-v1", "vllm-v0", "sarathi", "static"]))
+    if kind in ("migration", "everything") and engine == "static":
+        engine = "vllm-v1"  # a policy would see its batch as decoders, the reference would not
     n = int(rng.integers(3, 60))
     prompt, output = _random_lengths(rng, n)
     size = int(rng.choice([1, 4, 16, 16]))

@@ -116,6 +116,8 @@ def _compare_requests(case, simulation, reference) -> None:
         for field in LOG_FIELDS:
             expected = getattr(request, field)
             expected = -1 if expected is None else expected
+            if field == "migrations":
+                expected = min(expected, 255)  # a byte in the kernels
             found = record["finish_ps" if field == "ended_ps" else field]
             if field == "instance" and request.status != "finished":
                 continue
