@@ -3,7 +3,7 @@
 Every completion counts in three classes: all requests, those of its prompt bin, those of its prompt and prediction bin.
 A class keeps, for each output bin, how many of its outputs lie in that bin or above and their sum, so that the mean of
 the outputs longer than some length costs O(1); one completion costs O(bins). Bins: each length below 8, then 8 an octave;
-inside the bin of the length asked for, outputs count as evenly spread. Prompts and predictions: octaves.
+octave; inside the bin of the length asked for, outputs count as evenly spread. Prompts and predictions: octaves.
 Few completions are filled up with `weight` imagined ones of what the wider class says, the widest with a prior.
 Source: LEARNING 1 (calibrated remaining lengths); shrinkage as in empirical Bayes.
 """
@@ -12,7 +12,7 @@ import math
 
 from servegym.simulator.kernel import kernel
 
-PER_OCTAVE = 8  # also the lengths below which every length has a bin
+PER_OCTAVE = 8
 OCTAVES = 17  # from 8 tokens on
 N_BINS = PER_OCTAVE * (OCTAVES + 1)
 LONGEST = 2 ** (OCTAVES + 3)  # tokens; longer outputs count as that
