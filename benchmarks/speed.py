@@ -10,16 +10,18 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from servegym.baselines.saturation import saturation_rate
+from servegym.baselines.saturation import scale_to_load
 from servegym.baselines.simulate import simulate
 from servegym.benchmarks.rows import Row
 from servegym.benchmarks.targets import NS, judged
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Param, dispatch_policy
-from servegym.simulator.views import n_instances, n_running, predicted_finish_s
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.views import max_num_seqs, n_instances, n_running, predicted_finish_s
 from servegym.traces import Trace, generate
 
 CLUSTER: dict[str, Any] = {
@@ -43,6 +45,7 @@ ASTROLABE: dict[str, Any] = {
 }
 BELOW_KNEE, AT_KNEE, BEYOND_KNEE = 0.6, 0.95, 1.1  # multiples of the saturation rate
 PREDICTIONS = 20  # of one request, for its time
+FEW_REPEATS = 9
 
 
 class Work:
@@ -54,6 +57,19 @@ class Work:
         self.config = ClusterConfig(instances=instances, **CLUSTER, **options)
         self.seconds: list[float] = []
         self._run()
+
+    @classmethod
+    def at_load(cls, load: float, system: str, n: int, params: str = "") -> "Work":
+        """Return work on Astrolabe's set-up at a multiple of its saturation rate; params: of the system."""
+        work = cls.__new__(cls)
+        work.system = system + params
+        work.config = ClusterConfig(**ASTROLABE)
+        work.trace = scale_to_load(
+            generate("sharegpt", n=n, rate_per_s=1.0, seed=0), work.config, load
+        )
+        work.seconds = []
+        work._run()
+        return work
 
     def _run(self) -> None:
         simulate(self.trace, self.config, self.system).summary()
@@ -81,7 +97,7 @@ def _trace(instances: int, n: int, tiers: int) -> Trace:
     return trace.assign_tiers([1 / tiers] * tiers, seed=0) if tiers > 1 else trace
 
 
-def time_in_turns(works: list[Work], repeats: int = REPEATS) -> None:
+def time_in_turns(works: Sequence[Work], repeats: int = REPEATS) -> None:
     """Time all works, one after the other, that many times."""
     for _ in range(repeats):
         for work in works:
@@ -121,7 +137,7 @@ def predict_often(cluster, request, params, memory, rng):
     """Return the next instance, after so many predictions for it if as many run there as it can seat."""
     i = int(memory[0])
     memory[0] = i + 1 if i + 1 < n_instances(cluster) else 0
-    if n_running(cluster, i) == ASTROLABE["max_num_seqs"]:
+    if n_running(cluster, i) == max_num_seqs(cluster, i):
         memory[1] += 1
         for _ in range(int(params[0])):
             predicted_finish_s(cluster, request, i)
@@ -130,13 +146,26 @@ def predict_often(cluster, request, params, memory, rng):
 
 def what_if_rows() -> list[Row]:
     """Return what it costs to play futures."""
-    below, at = (_astrolabe(load) for load in (BELOW_KNEE, AT_KNEE))
-    time_in_turns([below, at], REPEATS // 5)
+    below, at = (Work.at_load(load, "astrolabe", N_REQUESTS) for load in (BELOW_KNEE, AT_KNEE))
+    time_in_turns([below, at], FEW_REPEATS)
     return [
         judged("astrolabe, 12 instances, load .6", below.per_s),
         judged("astrolabe, 12 instances, near the knee", at.per_s),
-        judged("what-if prediction, batch 48", _prediction_us()),
+        judged("what-if prediction, batch 48", prediction_us()),
     ]
+
+
+def prediction_us() -> float:
+    """Return the CPU-microseconds of one prediction where 48 requests run and some wait."""
+    with_them, without = (
+        Work.at_load(BEYOND_KNEE, "benchmark-predict", SMALL, f":predictions={k}")
+        for k in (PREDICTIONS, 0)
+    )
+    time_in_turns([with_them, without], FEW_REPEATS)
+    simulation = Simulation(with_them.trace, with_them.config, predict_often)
+    simulation.run()
+    n = PREDICTIONS * simulation.state.memory[1]
+    return 1e6 * (median(with_them.seconds) - median(without.seconds)) / n
 
 
 def length_rows() -> list[Row]:
