@@ -52,7 +52,9 @@ def test_choice_is_always_an_instance_that_accepts_the_request(name, options, en
     records = run(name, busy_trace(), engine=engine, **MIXED, **options).state.requests
     assert (records["status"] == FINISHED).all()
     assert set(records["instance"][records["need_blocks"] > 1000].tolist()) <= {1, 4}
-    assert set(records["instance"].tolist()) == set(range(7))
+    fast = {0, 1, 3, 4, 6}  # a policy that foresees finishes may leave SLOW alone
+    least_used = fast if find_policy("dispatch", name).uses_what_if else set(range(7))
+    assert set(records["instance"].tolist()) >= least_used
 
 
 @pytest.mark.parametrize("options", [{}, STALE], ids=["true", "stale"])
