@@ -1,6 +1,5 @@
 """The dispatch baselines of Astrolabe and of the N-tier paper, worked by hand. A block is 16 tokens."""
 
-import numpy as np
 import pytest
 from flat_profile import FLAT, SLOW
 from policy_calls import Asked, paused
