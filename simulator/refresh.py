@@ -5,7 +5,7 @@ instance's metrics are lost (section 14) the last one before holds.
 """
 
 from servegym.simulator.block_arithmetic import blocks_for
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.seats import computed_by
 from servegym.simulator.state import NO_REQUEST, STATIC
 from servegym.simulator.tiers import seen_row, tier_row, view_row
@@ -45,7 +45,7 @@ def store_observed(state, i, refresh_ps):
             state.tiers[seen_row(state, i) + p] = state.tiers[tier_row(state, i) + p]
 
 
-@kernel
+@cold_kernel
 def restart_view(state, view, refresh_ps):
     """Forget a router's own placements on an instance: a refresh has seen them."""
     record = state.views[view]
@@ -68,6 +68,14 @@ def context_of(state, instance):
 
 
 @kernel
+def done_tokens(request):
+    """Return the tokens in KV of a request of a static batch that has no tokens left."""
+    if request.generated == request.output_tokens:  # one token; or all were streamed before a crash
+        return request.computed
+    return request.prompt_tokens + request.output_tokens - 1
+
+
+@kernel
 def _static_context(state, instance):
     """Return the same of a static batch: behind its decoders sit those that are done, or not begun."""
     total = 0
@@ -76,6 +84,6 @@ def _static_context(state, instance):
         request = state.requests[slot.request]
         if p < instance.n_decoding:
             total += computed_by(state, instance, slot)
-        elif request.generated > 0:
-            total += request.prompt_tokens + request.output_tokens - 1
+        elif request.computed > 0:
+            total += done_tokens(request)
     return total

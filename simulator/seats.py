@@ -82,15 +82,6 @@ def remove_slot(state, instance, position):
         instance.n_decoding -= 1
 
 
-@kernel
-def find_next_finish(state, instance):
-    """Set next_finish to the least finish_iteration among the decoders."""
-    least, base = NEVER, instance.first_slot
-    for p in range(base, base + instance.n_decoding):
-        least = min(least, state.slots[p].finish_iteration)
-    instance.next_finish = least
-
-
 @cold_kernel
 def find_seat(state, instance, r):
     """Return the position of request r among the running ones, -1 if it does not run here."""
@@ -98,6 +89,15 @@ def find_seat(state, instance, r):
         if state.slots[instance.first_slot + position].request == r:
             return position
     return -1
+
+
+@kernel
+def find_next_finish(state, instance):
+    """Set next_finish to the least finish_iteration among the decoders."""
+    least, base = NEVER, instance.first_slot
+    for p in range(base, base + instance.n_decoding):
+        least = min(least, state.slots[p].finish_iteration)
+    instance.next_finish = least
 
 
 @kernel

@@ -4,10 +4,12 @@ With metrics_interval_s > 0 a router sees each instance as it stood at the last 
 placements since; with 0 everybody sees the truth. Source: docs/engine.md section 9.
 """
 
+import numpy as np
+
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
 from servegym.simulator.iteration_time import iteration_ps
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
 from servegym.simulator.seats import blocks_of_decoder
 from servegym.simulator.state import (
@@ -116,6 +118,12 @@ def held_tokens(cluster, i):
 
 
 @kernel
+def block_size(cluster):
+    """Return the tokens of one KV block."""
+    return cluster.shared[0].block_size
+
+
+@kernel
 def head_blocks(cluster, i):
     """Return the blocks that the first waiting request of instance i needs for what it knows; 0 if none waits."""
     i = checked(cluster, i)
@@ -204,7 +212,12 @@ def is_active(cluster, i):
 @kernel
 def is_draining(cluster, i):
     """Return whether instance i only finishes what it has."""
-    return cluster.instances[checked(cluster, i)].condition == DRAINING
+    i = checked(cluster, i)
+    if cluster.instances[i].condition != DRAINING:
+        return False
+    instance = _counted(cluster, i)
+    n_here = instance.n_running + instance.n_waiting + instance.n_parked
+    return n_here + instance.n_incoming > 0  # else it is absent, though nobody has looked yet
 
 
 @kernel
@@ -222,7 +235,7 @@ def is_accepting(cluster, request, i):
     return _has_room(cluster, request, i, engine)
 
 
-@kernel
+@cold_kernel
 def _has_room(cluster, request, i, engine):
     """Return whether the engine would admit the request at its next iteration, behind those that wait (pull)."""
     instance = _measured(cluster, i)
@@ -358,9 +371,20 @@ def request_at(cluster, r):
 @kernel
 def predicted_finish_s(cluster, request, i):
     """Return in how many seconds the request would finish, if instance i got it and nothing else from now on."""
+    return finish_within_s(cluster, request, i, 0.0, np.inf)
+
+
+@kernel
+def finish_within_s(cluster, request, i, tokens, limit_s):
+    """Return predicted_finish_s with `tokens` as the request's predicted output (0: its own), or infinity.
+
+    Infinity when it is later than limit_s: for whoever looks for the least, which is found sooner.
+    """
     shared = cluster.shared[0]
     i = checked(cluster, i)
-    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, FINISH)
+    return call_what_if(
+        shared.what_if_address, shared.state_pointer, i, request.index, FINISH, tokens, limit_s
+    )
 
 
 @kernel
@@ -368,7 +392,9 @@ def marginal_latency_s(cluster, request, i, is_weighted):
     """Return by how many seconds the request would lengthen the latencies of all on instance i, its own included."""
     shared = cluster.shared[0]
     i, what = checked(cluster, i), MARGINAL_BY_TIER if is_weighted else MARGINAL
-    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, what)
+    return call_what_if(
+        shared.what_if_address, shared.state_pointer, i, request.index, what, 0.0, np.inf
+    )
 
 
 @kernel
@@ -460,8 +486,13 @@ def _observe(cluster, i):
         router = shared.n_routers if shared.n_routers > 1 else 0
     view = router * cluster.instances.shape[0] + i
     if cluster.views[view].since_ps != refresh_ps:
-        restart_view(state_at(shared.state_pointer), view, refresh_ps)
+        _restart_view(cluster, view, refresh_ps)
     return view
+
+
+@cold_kernel
+def _restart_view(cluster, view, refresh_ps):
+    restart_view(state_at(cluster.shared[0].state_pointer), view, refresh_ps)
 
 
 @kernel

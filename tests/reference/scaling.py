@@ -23,6 +23,7 @@ class Fleet:
         self.state_before: dict[int, str] = {}  # of those that failed
         self.charged_ps = [0] * n  # of the times that are over
         self.charged_since: dict[int, int] = {i: 0 for i in range(n_active)}
+        self.n_starts = 0  # orders to start
 
     def is_active(self, i: int) -> bool:
         """Return whether the instance may be given requests."""
@@ -48,6 +49,7 @@ class Fleet:
         elif "absent" in self.states:
             i = self.states.index("absent")
             self.charged_since[i] = self.cluster.now
+            self.n_starts += 1
             self._start(i)
         else:
             return False
