@@ -1,12 +1,14 @@
 """Asking policies and accessors about a simulation that stands still, as the engine would ask them.
 
-    simulation = paused([(0, 0, 100, 50), (1, 2, 16, 50)], until_s=0.015, instances=2)  # instance, tier, prompt, output
-    Asked(simulation, "dispatch", "n-tier", headroom=0).dispatch()
+simulation = paused([(0, 0, 100, 50), (1, 2, 16, 50)], until_s=0.015, instances=2)  # instance, tier, prompt, output
+Asked(simulation, "dispatch", "n-tier", headroom=0).dispatch()
 """
 
 import numpy as np
 from flat_profile import FLAT
 
+from servegym.baselines import freeness as free
+from servegym.baselines import headroom
 from servegym.simulator.calls import call_dispatch, call_migration, call_scaling, point_to
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.gateway import view_of
@@ -95,3 +97,30 @@ class Asked:
     def scale(self) -> int:
         """Return the order: -1, 0 or 1."""
         return self._ask(ask_scaling)
+
+
+def headroom_values(**changes: float) -> np.ndarray:
+    """Return the parameters of headroom, switched on unless said otherwise."""
+    return find_policy("dispatch", "n-tier").param_values(changes, None)
+
+
+@kernel
+def look(state, given, memory, out):
+    """Fill out[i] with F, headroom blocks, and Llumnix's two freenesses of every instance."""
+    state.shared[0].state_pointer = point_to(state)
+    cluster = view_of(state)
+    headroom.prepare_headroom(cluster, given, memory)
+    for i in range(state.instances.shape[0]):
+        out[i, 0] = free.freeness(cluster, i, memory)
+        out[i, 1] = headroom.headroom_blocks(cluster, i, memory)
+        out[i, 2] = free.remaining_steps(cluster, i, 0)
+        blocks = free.migration_free(cluster, i, 1600, True)
+        out[i, 3] = free.per_request(blocks, free.migration_requests(cluster, i))
+
+
+def seen(simulation, given=None, memory=None) -> np.ndarray:
+    """Return what look finds, a row an instance."""
+    memory = np.zeros(headroom.headroom_memory(simulation.config)) if memory is None else memory
+    out = np.zeros((simulation.config.instances, 4))
+    look(simulation.state, headroom_values() if given is None else given, memory, out)
+    return out

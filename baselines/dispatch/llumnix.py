@@ -3,12 +3,13 @@
 Load = -(free above the watermark - blocks of all waiting - adjustment) / (running + waiting), least first, empty
 instances before all others. Adjustment: the reserve (all blocks but those of `reserve_tokens`), for a normal request on
 instances that hold priority requests, for a priority request on those that hold none. Tier 0 is the priority class,
-every other tier is normal; with one tier nobody has priority. First index on ties.
+every other tier is normal; with one tier nobody has priority. Ties: rotate.
 Source: Llumnix (OSDI '24). With migration off it is the paper's INFaaS++.
 """
 
 import math
 
+from servegym.baselines.dispatch.ties import rotation
 from servegym.baselines.freeness import remaining_steps
 from servegym.baselines.headroom import has_priority_class, holds_priority, priority_reserve
 from servegym.simulator.kernel import kernel
@@ -32,11 +33,13 @@ def dispatch_reserve(cluster, request, i, params):
     return priority_reserve(cluster, i, params[1]) if is_kept_apart else 0
 
 
-@dispatch_policy(source="Llumnix (OSDI '24)", name="llumnix-dispatch", params=RESERVE)
+@dispatch_policy(source="Llumnix (OSDI '24)", params=RESERVE, memory=1)
 def llumnix_dispatch(cluster, request, params, memory, rng):
-    """Return the accepting instance with the least load, the first of equals."""
+    """Return the accepting instance with the least load."""
     chosen, most = HOLD, -math.inf
-    for i in range(n_instances(cluster)):
+    n, start = n_instances(cluster), rotation(memory, cluster)
+    for offset in range(n):
+        i = start + offset if start + offset < n else start + offset - n
         if not is_accepting(cluster, request, i):
             continue
         steps = remaining_steps(cluster, i, dispatch_reserve(cluster, request, i, params))

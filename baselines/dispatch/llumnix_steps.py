@@ -1,8 +1,8 @@
 """Llumnix's current dispatch: the instance with the most remaining steps.
 
 Remaining steps = (free above the watermark - blocks of all waiting) / (running + waiting): how many blocks each request
-may still take; infinite on an empty instance. Below `busy_below` an instance is busy. Being the least loaded, a busy one is
-chosen only when all are; with hold = 1 the request then waits at the gateway. Ties: rotate.
+may still take; infinite on an empty instance. Below `busy_below` an instance is busy. Busy ones have the fewest steps,
+so one is chosen only when all are busy; with hold = 1 the request then waits at the gateway. Ties: rotate.
 Source: Llumnix's public code, the version after OSDI '24.
 """
 

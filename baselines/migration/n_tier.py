@@ -169,7 +169,8 @@ def is_less_urgent(cluster, i, position, blocks, r, k):
 def evens_out(cluster, source, destination, memory, r, k):
     """Return whether moving request r, at position k or waiting, brings the freeness of the two closer together.
 
-    F sees of those that wait the first only: where it sees no change, the longer queue must get no shorter than the other.
+    Of those that wait F sees the first only: where it sees no change, the source's queue must stay the longer one, or
+    as long.
     """
     before = freeness(cluster, destination, memory) - freeness(cluster, source, memory)
     p = tier(request_at(cluster, r))

@@ -9,7 +9,7 @@ import math
 from servegym.simulator.kernel import kernel
 from servegym.simulator.views import free_blocks, watermark_blocks
 
-NEITHER, SOURCE, DESTINATION, BOTH = 0, 1, 2, 3
+NEITHER, SOURCE, DESTINATION, BOTH = 0, 1, 2, 3  # BOTH = SOURCE + DESTINATION
 NOBODY = -1
 
 
@@ -22,7 +22,7 @@ def least_free_source(memory, begin, n):
     chosen, least = NOBODY, math.inf
     for i in range(n):
         mark = memory[begin + n + i]
-        if (mark == SOURCE or mark == BOTH) and (chosen == NOBODY or memory[begin + i] < least):
+        if mark % 2 == SOURCE and (chosen == NOBODY or memory[begin + i] < least):
             chosen, least = i, memory[begin + i]
     return chosen
 

@@ -1,11 +1,11 @@
 """Scaling by freeness: add an instance when the mean is below a band, drain one when it is above.
 
-Mean F over active instances, without headroom (headroom = 1: with). Below `low` add, above `high` drain, at most once in
-`cooldown_s`. Source: Beyond Binary Priorities, band [-.5, 1.5], every 1 s, 10 s between changes.
+Mean F over active instances, without headroom (headroom = 1: with). Below `low` add, above `high` drain, at most once
+in `cooldown_s`. Source: Beyond Binary Priorities, band [-.5, 1.5], every 1 s, 10 s between changes.
 Llumnix (OSDI '24): freeness:low=10,high=60 every 10 s.
 
 An idle instance has F = M, far above any band: without traffic the fleet shrinks to min_instances, which the engine
-keeps, and stays there. An order to drain that changed nothing starts no cool-down, so the next burst is not kept waiting.
+keeps, and stays there. An order to drain that changed nothing starts no cool-down: the next burst is not kept waiting.
 """
 
 from servegym.baselines.freeness import freeness
@@ -34,7 +34,9 @@ ORDER, ORDERED_S, N_ACTIVE = 0, 1, 2  # in memory, behind the table of headroom
         Param("high", 1.5, "blocks a request", -1e9, 1e9),
         Param("cooldown_s", 10, "s", 0, 1e6),
     ),
-    memory=lambda config: headroom_memory(config) + 3,  # the last order, when, active instances then
+    memory=lambda config: (
+        headroom_memory(config) + 3
+    ),  # the last order, when, active instances then
 )
 def freeness_band(cluster, params, memory, rng):
     """Return +1 below the band or without any active instance, -1 above it, else 0."""

@@ -4,43 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from policy_calls import paused
+from policy_calls import headroom_values as params
+from policy_calls import paused, seen
 
-from servegym.baselines import freeness as free
 from servegym.baselines import headroom
-from servegym.simulator.calls import point_to
-from servegym.simulator.gateway import view_of
-from servegym.simulator.kernel import kernel
 from servegym.simulator.state import DRAINING
-
-
-def params(**changes: float) -> np.ndarray:
-    """Return the parameters of headroom, switched on unless said otherwise."""
-    given = {param.name: float(param.default) for param in headroom.headroom_params(1)}
-    assert set(changes) <= set(given)
-    return np.array(list((given | changes).values()))
-
-
-@kernel
-def look(state, given, memory, out):
-    """Fill out[i] with F, headroom blocks, and Llumnix's two freenesses of every instance."""
-    state.shared[0].state_pointer = point_to(state)
-    cluster = view_of(state)
-    headroom.prepare_headroom(cluster, given, memory)
-    for i in range(state.instances.shape[0]):
-        out[i, 0] = free.freeness(cluster, i, memory)
-        out[i, 1] = headroom.headroom_blocks(cluster, i, memory)
-        out[i, 2] = free.remaining_steps(cluster, i, 0)
-        blocks = free.migration_free(cluster, i, 1600, True)
-        out[i, 3] = free.per_request(blocks, free.migration_requests(cluster, i))
-
-
-def seen(simulation, given=None, memory=None) -> np.ndarray:
-    """Return what look finds, a row an instance."""
-    memory = np.zeros(headroom.headroom_memory(simulation.config)) if memory is None else memory
-    out = np.zeros((simulation.config.instances, 4))
-    look(simulation.state, params() if given is None else given, memory, out)
-    return out
 
 
 def one_of_each_tier(k: int, **options) -> np.ndarray:
