@@ -47,7 +47,7 @@ def code_params(labels, names):
 
 PARAMS = (
     Param("alpha", 0.1, "weight of a completion", 0, 1),
-    Param("adaptive", 1, "1 learns, 0 is static", 0, 1, is_whole=True),
+    Param("adaptive", 1, "(1 learns, 0 is static)", 0, 1, is_whole=True),
     Param("least_ratio", 0.25, "actual / base", 0, 1),
     Param("most_ratio", 3.0, "actual / base", 1, 100),
     *(Param(f"base_{name}", base, "tokens", 1, 2**30) for name, base in BASE_TOKENS.items()),

@@ -4,7 +4,8 @@ A ready queue earns its share at every choice. Whoever has earned a dispatch goe
 urgent; if nobody has, the most urgent ready queue goes. A dispatch costs one, down to nothing; two may be saved up.
 So a queue of share g that stays ready is served once in about 1 / g choices, if the shares sum to 1 or less.
 Source: the minimum-rate guarantee of a strict priority scheduler (a token bucket a queue).
-Left out: shares are of requests, not of tokens; queues beyond the tenth are guaranteed nothing.
+Left out: shares are of requests, not of tokens; a choice costs one even if the dispatch policy then holds; queues
+beyond the tenth are guaranteed nothing.
 """
 
 from servegym.baselines.queueing.ready import first_ready

@@ -5,8 +5,9 @@ charged when its head is dispatched; the ready queue of the least counter is cho
 queue that becomes active (was empty, now waits) is lifted to the least counter of the active ones, or, if none is,
 to that of the queue chosen last: idle time earns no credit. Source: Sheng et al., Fairness in Serving Large
 Language Models (OSDI 2024).
-Left out: outputs are charged as predicted and at once, not token by token as they come, and never corrected;
-activity is seen at choices only; queues beyond the 1,000th share one counter.
+Left out: outputs are charged as predicted and at once, not token by token as they come, and never corrected; a choice
+is charged even if the dispatch policy then holds; activity is seen at choices only; queues beyond the 1,000th share
+one counter.
 """
 
 from servegym.simulator.kernel import kernel

@@ -19,6 +19,7 @@ ADMISSION = [
     for name in policy_names("admission")
     if find_policy("admission", name).function.__module__.startswith("servegym.")
 ]
+STALE = {"metrics_interval_s": 0.7, "routers": 3}
 MS = 10**9
 
 
@@ -121,9 +122,10 @@ def test_headroom_gated_keeps_nothing_of_a_single_tier():
 # Every admission policy.
 
 
+@pytest.mark.parametrize("options", [{}, STALE], ids=["true", "stale"])
 @pytest.mark.parametrize("local_limit", [None, 0], ids=["push", "pull"])
 @pytest.mark.parametrize("name", ADMISSION)
-def test_everybody_is_served_or_rejected_and_none_is_held_for_ever(name, local_limit):
+def test_everybody_is_served_or_rejected_and_none_is_held_for_ever(name, local_limit, options):
     trace = generate("azure-conv", 300, 60.0, 3)
     trace = Trace(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, tier=np.arange(300) % 3
@@ -135,6 +137,7 @@ def test_everybody_is_served_or_rejected_and_none_is_held_for_ever(name, local_l
         max_num_seqs=8,
         admission=name,
         max_local_waiting=local_limit,
+        **options,
     )
     status = run(trace, config)["status"]
     assert set(status.tolist()) <= {FINISHED, REJECTED} and (status == FINISHED).any()

@@ -20,6 +20,7 @@ QUEUES = [
     if find_policy("queue", name).function.__module__.startswith("servegym.")
 ]
 ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")
+STALE = {"metrics_interval_s": 0.7, "routers": 3}
 
 
 def run(trace: Trace, config: ClusterConfig, seed: int = 0) -> Simulation:
@@ -123,9 +124,10 @@ def busy(n: int = 200) -> Trace:
     return Trace(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, tier=np.arange(n) % 3)
 
 
+@pytest.mark.parametrize("options", [{}, STALE], ids=["true", "stale"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", QUEUES)
-def test_every_queue_policy_serves_everybody(name, engine):
+def test_every_queue_policy_serves_everybody(name, engine, options):
     config = ClusterConfig(
         instances=2,
         profile=FLAT,
@@ -136,6 +138,7 @@ def test_every_queue_policy_serves_everybody(name, engine):
         max_num_seqs=4,
         batch_size=4,
         max_num_batched_tokens=16_384,
+        **options,
     )
     records = run(busy(), config).state.requests
     assert (records["status"] == FINISHED).all()
