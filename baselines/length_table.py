@@ -2,10 +2,10 @@
 
 Every completion counts in three classes: all requests, those of its prompt bin, those of its prompt and prediction bin.
 A class keeps, for each length bin, how many of its outputs lie in that bin or above and their sum, so that the mean of
-the outputs longer than some length costs O(1); one completion costs O(bins). Lengths are in a unit of the caller's choice.
+the outputs longer than some length costs O(1); one completion costs O(bins). Lengths are in a unit of the caller's.
 Bins: one a unit below 16, then 8 an octave; inside the bin of the length asked for, outputs count as evenly spread.
-Prompts and predictions: one bin an octave. A class of few completions is filled up with `weight` imagined ones, of which
-the wider class says how long they are; the widest has a prior.
+Prompts and predictions: one bin an octave. A class of few completions is filled up with `weight` imagined ones, whose
+length the wider class says; the widest has a prior.
 Source: LEARNING 1 (calibrated remaining lengths); shrinkage as in empirical Bayes.
 """
 
@@ -86,7 +86,7 @@ def longer_outputs(table, row, length):
 
 @kernel
 def filled_up(table, row, after, past, weight, wider):
-    """Return by how much, on average, outputs longer than `after` pass `past`, with `weight` ones that pass it by `wider`."""
+    """Return by how much outputs longer than `after` pass `past`, on average with `weight` ones that do by `wider`."""
     count, total = longer_outputs(table, row, after)
     return (total - count * past + weight * wider) / (count + weight)
 
