@@ -7,6 +7,7 @@ cannot raise.
 import numpy as np
 
 from servegym.simulator.calls import call_predict
+from servegym.simulator.clients import set_deadline
 from servegym.simulator.completions import show_completions
 from servegym.simulator.gateway import (
     choose_instance,
@@ -36,10 +37,13 @@ def arrive(state, r):
     if not fits_fleet(state, r):
         state.requests[r].status = REJECTED
         state.requests[r].finish_ps = shared.now_ps
-    elif gateway.is_direct and not is_holding(state):
-        _dispatch_directly(state, r)
     else:
-        submit(state, r)
+        if state.timeouts_ps.shape[0] > 0:
+            set_deadline(state, r, shared.now_ps)
+        if gateway.is_direct and not is_holding(state):
+            _dispatch_directly(state, r)
+        else:
+            submit(state, r)
 
 
 @kernel

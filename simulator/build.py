@@ -1,5 +1,6 @@
 """From trace, config and policies to the arrays of a fresh state."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,8 +58,7 @@ def build_state(simulation: "Simulation") -> layout.State:
     """Return the state before the first arrival; ValueError for a trace that the config cannot take."""
     config, trace = simulation.config, simulation.trace
     m, rows = config.most_instances, config.fleet_profiles
-    slow_rows = {(f.instance % len(rows), f.factor): 0 for f in config.faults if f.kind == "slow"}
-    slow_rows = {key: len(rows) + k for k, key in enumerate(slow_rows)}
+    faults, slow_rows = _build_faults(config)
     requests = build_requests(trace, config, simulation.horizon_ps)
     params, memory, policies = _build_policies(simulation)
     n_views = (config.routers + (config.routers > 1)) * m if config.metrics_interval_s > 0 else 1
@@ -86,8 +86,9 @@ def build_state(simulation: "Simulation") -> layout.State:
         moves=records(n_moves, layout.MOVE),
         ordered=np.zeros((n_moves, 3), np.int64),
         ledger=records(FIRST_LEDGER if config.migration else 0, layout.LEDGER),
-        faults=_build_faults(config, slow_rows),
+        faults=faults,
         timers=records(len(requests) if has_timers else 0, layout.TIMER),
+        timeouts_ps=_build_timeouts(config),
         copied_shared=records(1, layout.SHARED),
         copied_instances=records(n_copies, layout.INSTANCE),
         copied_slots=records(n_copies * config.seats, layout.SLOT),
@@ -96,7 +97,7 @@ def build_state(simulation: "Simulation") -> layout.State:
     )
     _fill_shared(state, simulation)
     _fill_gateway(state, simulation)
-    _fill_control(state, config)
+    _fill_control(state, config, simulation.horizon_ps)
     for e, (engine, row) in enumerate(zip(state.engines, rows, strict=False)):
         _fill_engine(engine, config, row)
         engine["profile"] = e
@@ -132,9 +133,14 @@ def _n_queues(trace: Trace, config: ClusterConfig) -> int:
     return config.tiers if config.queue_by == "tier" else 1
 
 
+def counts_tiers(config: ClusterConfig) -> bool:
+    """Return whether requests are counted by instance and tier; else they are those that wait or run."""
+    return config.tiers > 1 or config.migration is not None
+
+
 def _n_tier_counts(config: ClusterConfig, n_views: int) -> int:
     """Return the length of `tiers`: true counts, and with stale metrics what was seen, and a view's own."""
-    if config.tiers == 1:
+    if not counts_tiers(config):
         return 0
     is_stale = config.metrics_interval_s > 0
     return config.tiers * (config.most_instances * (1 + is_stale) + (n_views if is_stale else 0))
@@ -147,21 +153,51 @@ def _n_copied_requests(simulation: "Simulation", n: int) -> int:
     return 2 * n if simulation.config.snapshot_interval_s > 0 else n
 
 
-def _build_faults(config: ClusterConfig, slow_rows: dict[tuple[int, float], int]) -> np.ndarray:
-    """Return both edges of every fault, by time; ends before beginnings, then as given."""
+def _build_timeouts(config: ClusterConfig) -> np.ndarray:
+    """Return the time limit of every tier, ps; empty if nobody has one."""
+    if config.timeout_s is None:
+        return np.zeros(0, np.int64)
+    limits = config.timeouts_s()
+    return np.array([NEVER if s is None else to_ps(s, "timeout_s") for s in limits], np.int64)
+
+
+def _build_faults(config: ClusterConfig) -> tuple[np.ndarray, dict[tuple[int, float], int]]:
+    """Return both edges of every fault, by time; ends before beginnings, then as given.
+
+    Also the rows of `engines` of slowed instances, by profile and factor: the product of those in force.
+    """
     edges = []
     for number, fault in enumerate(config.faults):
         begin_ps = to_ps(fault.at_s, "at_s")
         end_ps = begin_ps + to_ps(fault.duration_s, "duration_s")
-        kind = layout.FAULT_KINDS.index(fault.kind)
-        e = slow_rows.get((fault.instance % len(config.fleet_profiles), fault.factor), 0)
-        edges.append((begin_ps, 1, number, (begin_ps, end_ps, kind, fault.instance, 1, e)))
-        edges.append((end_ps, 0, number, (end_ps, end_ps, kind, fault.instance, 0, e)))
+        edges.append((begin_ps, 1, number, end_ps))
+        edges.append((end_ps, 0, number, end_ps))
     faults = records(len(edges), layout.FAULT)
-    for record, edge in zip(faults, sorted(edges), strict=True):
-        for name, value in zip(layout.FAULT.names or (), edge[-1], strict=True):
-            record[name] = value
-    return faults
+    slow: list[int] = []  # in force
+    slow_rows: dict[tuple[int, float], int] = {}
+    for record, (at_ps, begins, number, end_ps) in zip(faults, sorted(edges), strict=True):
+        fault = config.faults[number]
+        record["at_ps"], record["until_ps"], record["begins"] = at_ps, end_ps, begins
+        record["kind"] = layout.FAULT_KINDS.index(fault.kind)
+        record["instance"] = fault.instance
+        if fault.kind == "slow":
+            if begins:
+                slow.append(number)
+            else:
+                slow.remove(number)
+            mine = [config.faults[k] for k in slow if config.faults[k].instance == fault.instance]
+            record["engine"] = _row_of(config, fault.instance, [f.factor for f in mine], slow_rows)
+    return faults, slow_rows
+
+
+def _row_of(
+    config: ClusterConfig, i: int, factors: list[float], slow_rows: dict[tuple[int, float], int]
+) -> int:
+    """Return the row of `engines` of instance i when those factors are in force (mutates slow_rows)."""
+    n_rows, factor = len(config.fleet_profiles), math.prod(factors)
+    if factor == 1.0:
+        return i % n_rows
+    return slow_rows.setdefault((i % n_rows, factor), n_rows + len(slow_rows))
 
 
 def aligned(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
@@ -263,6 +299,7 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
         state.copied_requests["instance"] = NO_INSTANCE
     shared["n_routers"] = config.routers
     shared["n_tiers"] = config.tiers
+    shared["counts_tiers"] = counts_tiers(config)
     shared["local_limit"] = -1 if config.max_local_waiting is None else config.max_local_waiting
     deciders = (config.policy_of("estimation"), config.policy_of("remaining"))
     shared["n_observing"] = sum(bool(policy and policy.observe) for policy in deciders)
@@ -283,8 +320,9 @@ def _fill_gateway(state: layout.State, simulation: "Simulation") -> None:
     state.queues["head"] = state.queues["tail"] = NO_REQUEST
 
 
-def _fill_control(state: layout.State, config: ClusterConfig) -> None:
+def _fill_control(state: layout.State, config: ClusterConfig, horizon_ps: int | None) -> None:
     control = state.control[0]
+    control["horizon_ps"] = NEVER if horizon_ps is None else horizon_ps
     control["rebalance_ps"] = to_ps(config.rebalance_interval_s, "rebalance_interval_s")
     control["migration_stages"] = config.migration_stages
     limit = config.last_stage_blocks
@@ -342,6 +380,7 @@ def _fill_instances(state: layout.State, config: ClusterConfig, n_rows: int) -> 
     instances["free_blocks"] = state.engines["kv_blocks"][instances["engine"]]
     instances["least_free_blocks"] = instances["free_blocks"]
     for name in (
+        "charged_until_ps",
         "event_ps",
         "stretch_end_ps",
         "wake_ps",

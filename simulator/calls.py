@@ -54,6 +54,7 @@ STATE = _tuple_type(
     _records(layout.LEDGER),
     _records(layout.FAULT),
     _records(layout.TIMER),
+    types.Array(int64, 1, "C"),
     _records(layout.SHARED),
     _records(layout.INSTANCE),
     _records(layout.SLOT),

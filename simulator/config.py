@@ -85,7 +85,9 @@ class ClusterConfig(BaseModel):
     remaining_params: dict[str, float] = {}
     snapshot_interval_s: Seconds = 0.0  # age of what what-if starts from; 0: the present
     queue_by: Literal["none", "tier", "tenant"] = "tier"  # the gateway's queues
-    max_local_waiting: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None  # None: push; 0: pull
+    max_local_waiting: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = (
+        None  # None: push; 0: pull
+    )
     hold_timer_s: Interval = 0.1
     max_hold_s: Seconds = 60.0
     admission: str | None = None
@@ -95,7 +97,7 @@ class ClusterConfig(BaseModel):
     migration: str | None = None
     migration_params: dict[str, float] = {}
     rebalance_interval_s: Interval = 1.0
-    migration_stages: Annotated[int, Field(ge=1, le=100)] = 2
+    migration_stages: Annotated[int, Field(ge=2, le=100)] = 2
     last_stage_blocks: Count | None = None  # most that may be left for the last stage
     link_gb_per_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 8.0
     scaling: str | None = None

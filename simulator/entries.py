@@ -29,8 +29,9 @@ def catch_up(state_pointer, i, until_ps, depth):
     shared, instance = state.shared[0], state.instances[i]
     is_stale = shared.metrics_interval_ps > 0 and until_ps < NEVER
     is_aged = shared.snapshot_interval_ps > 0 and until_ps < NEVER
-    refresh_ps = last_refresh_ps(shared, instance, until_ps) if is_stale else -1
-    snapshot_ps = last_snapshot_ps(shared, until_ps) if is_aged else -1
+    seen_ps = until_ps - shared.is_early  # refreshes come after faults, moves and cancellations
+    refresh_ps = last_refresh_ps(shared, instance, seen_ps) if is_stale else -1
+    snapshot_ps = last_snapshot_ps(shared, seen_ps) if is_aged else -1
     while True:
         is_refresh = is_stale and instance.seen_ps < refresh_ps
         is_snapshot = is_aged and state.copied_instances[i].seen_ps < snapshot_ps
@@ -54,7 +55,7 @@ def catch_up(state_pointer, i, until_ps, depth):
 
 # Compiled with the engine, so that a new policy compiles itself alone.
 ACCESSORS = {
-    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues),
+    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues, views.block_size),
     (CLUSTER, int64): (
         views.n_waiting,
         views.n_running,
@@ -74,6 +75,7 @@ ACCESSORS = {
         views.is_ready,
         views.n_decoding,
         views.n_movable,
+        views.n_preempted_waiting,
         views.request_at,
     ),
     (CLUSTER, int64, int64): (
@@ -82,9 +84,13 @@ ACCESSORS = {
         views.running_blocks,
         views.least_urgent_waiting,
     ),
-    (CLUSTER, REQUEST): (views.has_taker,),
+    (CLUSTER, REQUEST): (views.has_taker, views.known_blocks_of),
     (CLUSTER, int64, int64, MOVES, int64): (views.write_waiting,),
-    (CLUSTER, REQUEST, int64): (views.is_accepting, views.predicted_finish_s),
+    (CLUSTER, REQUEST, int64): (
+        views.is_accepting,
+        views.predicted_finish_s,
+        views.prefill_alone_ms,
+    ),
     (CLUSTER, REQUEST, int64, boolean): (views.marginal_latency_s,),
     (CLUSTER, REQUEST, int64, float64, float64): (views.finish_within_s,),
     (REQUEST,): (

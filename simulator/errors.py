@@ -58,7 +58,9 @@ def raise_engine_error(simulation: "Simulation") -> None:
             f"{int(gateway['n_queued'] + gateway['n_held'])} requests are still held at the gateway "
             f"{simulation.config.max_hold_s:g} s after everything else has ended ({_deciders(simulation)})"
         )
-    raise ValueError(f"a policy ({_deciders(simulation)}) wrote into the engine's state: error {code}")
+    raise ValueError(
+        f"a policy ({_deciders(simulation)}) wrote into the engine's state: error {code}"
+    )
 
 
 def _deciders(simulation: "Simulation") -> str:

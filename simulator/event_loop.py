@@ -6,14 +6,26 @@ instant by instant. Source: docs/engine.md section 2.
 
 from servegym.simulator.arrival import arrive
 from servegym.simulator.calls import call_catch_up, point_to
+from servegym.simulator.clients import play_retries
+from servegym.simulator.control import next_event_ps, plan, play_control, play_ticks
 from servegym.simulator.gateway import (
     has_ready_queue,
     is_holding,
     next_release_ps,
     play_release,
+    play_round,
 )
 from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.state import BLOCKS, COUNTS, HELD_FOREVER, NEVER, OK
+from servegym.simulator.migration import has_ledger_room
+from servegym.simulator.scaling import is_left_to_do, retire_finished
+from servegym.simulator.state import (
+    BLOCKS,
+    COUNTS,
+    HELD_FOREVER,
+    LEDGER_FULL,
+    NEVER,
+    OK,
+)
 
 
 @kernel
@@ -31,6 +43,7 @@ def run_until(state, until_ps):
                 break
             _take_arrival(state)
             if is_holding(state):
+                state.gateway[0].last_event_ps = arrival_ps
                 _play_rest(state, arrival_ps)
         elif not _play_next(state, until_ps):
             break
@@ -39,6 +52,8 @@ def run_until(state, until_ps):
             break
         call_catch_up(shared.catch_up_address, shared.state_pointer, i, until_ps, COUNTS)
     if shared.error == OK:
+        if control.n_draining > 0:
+            retire_finished(state, until_ps)
         shared.now_ps = until_ps if until_ps < NEVER else last_event_ps(state)
     return shared.error
 
@@ -63,6 +78,9 @@ def _play_next(state, until_ps):
     now_ps = _next_instant(state, until_ps)
     if now_ps > until_ps or now_ps == NEVER or state.shared[0].error != OK:
         return False
+    if state.control[0].next_rebalance_ps == now_ps and not has_ledger_room(state):
+        state.shared[0].error = LEDGER_FULL  # the caller makes room and goes on
+        return False
     state.shared[0].now_ps = now_ps
     _play_rest(state, now_ps)
     return True
@@ -73,25 +91,29 @@ def _next_instant(state, until_ps):
     """Return the next instant of an arrival, a control event, a release or the hold timer; NEVER at the end."""
     gateway, control = state.gateway[0], state.control[0]
     now_ps = min(next_arrival_ps(state), control.next_ps)
+    if until_ps == NEVER and now_ps < NEVER and not is_left_to_do(state, now_ps - 1):
+        return NEVER
     if is_holding(state):
         timer_ps = gateway.last_round_ps + gateway.hold_timer_ps
         release_ps = next_release_ps(state, min(now_ps, timer_ps, until_ps))
-        if release_ps == NEVER and _is_stuck(state, timer_ps):
-            return NEVER
         now_ps = min(now_ps, timer_ps, release_ps)
+        if release_ps == NEVER and now_ps <= until_ps and _is_stuck(state, now_ps):
+            return NEVER
     return now_ps
 
 
 @kernel
-def _is_stuck(state, timer_ps):
-    """Return whether only the timer goes on, and has for too long; an error if it is a policy that holds."""
+def _is_stuck(state, instant_ps):
+    """Return whether only timer and ticks go on, and have for too long by then; an error if it is a policy that holds."""
     gateway, shared = state.gateway[0], state.shared[0]
+    if next_arrival_ps(state) < NEVER or next_event_ps(state) < NEVER:
+        return False
     last_ps = gateway.last_event_ps
     for i in range(state.instances.shape[0]):
         if state.instances[i].event_ps != NEVER:
             return False
         last_ps = max(last_ps, state.instances[i].iteration_start_ps)
-    is_over = next_arrival_ps(state) == NEVER and timer_ps - last_ps >= gateway.max_hold_ps
+    is_over = instant_ps - last_ps >= gateway.max_hold_ps
     if is_over and (gateway.n_held > 0 or has_ready_queue(state)):
         shared.error = HELD_FOREVER
     return is_over
@@ -99,13 +121,25 @@ def _is_stuck(state, timer_ps):
 
 @cold_kernel
 def _play_rest(state, now_ps):
-    """Play what is left of an instant: arrivals, then the gateway's release."""
-    shared = state.shared[0]
+    """Play an instant but for iterations: control, arrivals, clients' retries, the gateway's release, control ticks."""
+    shared, control, gateway = state.shared[0], state.control[0], state.gateway[0]
+    is_control_due = control.next_ps <= now_ps
+    if is_control_due:
+        play_control(state, now_ps)
     while next_arrival_ps(state) == now_ps and shared.error == OK:
         _take_arrival(state)
-        state.gateway[0].last_event_ps = now_ps
+        gateway.last_event_ps = now_ps
+    if is_control_due:
+        play_retries(state, now_ps)
     if is_holding(state) and shared.error == OK:
         play_release(state)
+    if is_control_due and shared.error == OK:
+        gateway.release_ps = -1
+        play_ticks(state, now_ps, next_arrival_ps(state))
+        if gateway.release_ps == now_ps and is_holding(state) and shared.error == OK:
+            play_round(state)  # a tick has made room
+    if control.next_ps <= now_ps:
+        plan(state)
 
 
 @kernel

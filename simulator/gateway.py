@@ -33,6 +33,7 @@ from servegym.simulator.waiting import (
     comes_before,
     pop_queue,
     push_waiting,
+    remove_waiting,
     reorder_waiting,
 )
 
@@ -83,15 +84,30 @@ def choose_instance(state, r):
 @kernel
 def enqueue(state, r):
     """Let request r wait in its queue at the gateway."""
-    gateway, request = state.gateway[0], state.requests[r]
-    q = 0
-    if gateway.queue_by_tenant:
-        q = request.tenant
-    elif gateway.queue_by_tier:
-        q = request.tier
+    request = state.requests[r]
     request.instance, request.place = NO_INSTANCE, AT_GATEWAY
-    push_waiting(state, state.queues[q], r)
-    gateway.n_queued += 1
+    push_waiting(state, state.queues[queue_of(state, request)], r)
+    state.gateway[0].n_queued += 1
+
+
+@kernel
+def queue_of(state, request):
+    """Return the index of the queue that the request waits in."""
+    if state.gateway[0].queue_by_tenant:
+        return int(request.tenant)
+    return int(request.tier) if state.gateway[0].queue_by_tier else 0
+
+
+@cold_kernel
+def drop_request(state, r):
+    """Take a request that the gateway holds out of its queue or of the admission FIFO."""
+    gateway, request = state.gateway[0], state.requests[r]
+    if request.place == HELD:
+        remove_waiting(state, state.queues[state.queues.shape[0] - 1], r, True)
+        gateway.n_held -= 1
+    else:
+        remove_waiting(state, state.queues[queue_of(state, request)], r, False)
+        gateway.n_queued -= 1
 
 
 @cold_kernel
@@ -217,8 +233,18 @@ def _ask_queue_policy(state):
 def next_release_ps(state, limit_ps):
     """Return the first instant up to limit_ps at which an iteration ends that may make room; NEVER if there is none.
 
-    Iterations are played up to it, one instance after the other, by the first instant at which each may change.
+    Iterations are played up to it, one instance after the other, by the first instant at which each may change. What
+    else happens at that instant comes before its refreshes.
     """
+    shared = state.shared[0]
+    shared.is_early = 1
+    release_ps = _play_to_release(state, limit_ps)
+    shared.is_early = 0
+    return release_ps
+
+
+@kernel
+def _play_to_release(state, limit_ps):
     shared = state.shared[0]
     while shared.error == OK:
         first = 0
@@ -228,9 +254,7 @@ def next_release_ps(state, limit_ps):
         event_ps = state.instances[first].event_ps
         if event_ps > limit_ps or event_ps == NEVER:
             break
-        call_catch_up(
-            shared.catch_up_address, shared.state_pointer, first, event_ps, COUNTS
-        )
+        call_catch_up(shared.catch_up_address, shared.state_pointer, first, event_ps, COUNTS)
         if state.instances[first].released_ps == event_ps:
             return event_ps
     return NEVER
@@ -243,9 +267,7 @@ def play_release(state):
     is_due = gateway.release_ps == shared.now_ps
     is_due |= shared.now_ps - gateway.last_round_ps >= gateway.hold_timer_ps
     for i in range(state.instances.shape[0]):
-        call_catch_up(
-            shared.catch_up_address, shared.state_pointer, i, shared.now_ps, COUNTS
-        )
+        call_catch_up(shared.catch_up_address, shared.state_pointer, i, shared.now_ps, COUNTS)
         is_due |= state.instances[i].released_ps == shared.now_ps
     if is_due and shared.error == OK:
         play_round(state)

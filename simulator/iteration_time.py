@@ -27,7 +27,9 @@ def iteration_ps(engine, prefill_tokens, twice_attention, n_decodes, kv_tokens):
     if prefill_tokens > 0:
         inner_ms += engine.c_prefill_step_ms + engine.c_prefill_attention_ms * (twice_attention / 2)
     rest_ms = engine.calibration * inner_ms + engine.host_overhead_ms
-    rest_ps = rest_ms * 1e9 * engine.slow_factor
+    rest_ps = rest_ms * 1e9
+    if engine.slow_factor != 1.0:
+        rest_ps = round_half_even(rest_ps) * engine.slow_factor
     kv_ps = engine.kv_ps * float(kv_tokens)
     if rest_ps + kv_ps > LATEST_PS:
         return LATEST_PS + 1  # too long for int64: whoever starts it stops the run

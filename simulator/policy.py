@@ -97,7 +97,9 @@ class Policy:
     memory: int | Callable[[Any], int] = 0  # floats, or a function of the config
     is_oracle: bool = False
     is_time_dependent: bool = False
-    observe: Callable[..., Any] | None = None  # is shown completions: (request, output_tokens, params, memory)
+    observe: Callable[..., Any] | None = (
+        None  # is shown completions: (request, output_tokens, params, memory)
+    )
     _compiled: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[Callable[..., "Policy"], tuple[str, str]]:
@@ -182,7 +184,11 @@ class Policy:
 
 
 MOST_MEMORY = 10**8  # floats
-WHAT_IF = {"predicted_finish_s", "finish_within_s", "marginal_latency_s"}  # accessors that play an instance's future
+WHAT_IF = {
+    "predicted_finish_s",
+    "finish_within_s",
+    "marginal_latency_s",
+}  # accessors that play an instance's future
 _REGISTRY: dict[tuple[str, str], Policy] = {}
 
 # Packages whose modules are all imported at the first look-up of a name: policies are plug-ins, the simulator knows
@@ -307,7 +313,9 @@ def _check_cannot_raise(policy: Policy) -> None:
 
 def _check_arguments(policy: Policy) -> None:
     """Refuse a function that does not take what its kind of policy is called with."""
-    wanted = {policy.kind: policy.function} | ({OBSERVATION: policy.observe} if policy.observe else {})
+    wanted = {policy.kind: policy.function} | (
+        {OBSERVATION: policy.observe} if policy.observe else {}
+    )
     for kind, function in wanted.items():
         given = list(inspect.signature(function).parameters)
         if len(given) != len(ARGUMENTS[kind]):

@@ -36,11 +36,11 @@ def evaluate_running_keys(state, instance, now_ps):
 
 
 @cold_kernel
-def preempt(state, i, instance, position, is_scheduled):
-    """Evict the running request at `position`; is_scheduled: it has taken its block of this iteration already.
+def unseat(state, i, instance, position, is_scheduled):
+    """Take the running request at `position` out of its seat, give back its blocks and return it.
 
-    Mutates slots, phases, free_blocks, the queue and the request. Sets the error NO_PROGRESS when too many evictions
-    in a row brought no token.
+    is_scheduled: it has taken its block of this iteration already. Mutates slots, phases, free_blocks and what the
+    request's record says of its progress; `computed` is what it had.
     """
     slot = state.slots[instance.first_slot + position]
     r = slot.request
@@ -60,12 +60,31 @@ def preempt(state, i, instance, position, is_scheduled):
         held = blocks_for(state.shared[0], request.computed if is_chunked else known)
         remove_slot(state, instance, position)
     instance.free_blocks += held
+    return r
+
+
+@cold_kernel
+def count_recomputed(request):
+    """Count what the request had in KV as to be computed again; it has nothing any more."""
     recomputed = int(request.recomputed_tokens) + int(request.computed)
     request.recomputed_tokens = min(recomputed, 2**31 - 1)
     request.computed = 0
-    request.preemptions += 1
+
+
+@cold_kernel
+def preempt(state, i, instance, position, is_scheduled):
+    """Evict the running request at `position`; is_scheduled: it has taken its block of this iteration already.
+
+    Mutates slots, phases, free_blocks, the queue and the request. Sets the error NO_PROGRESS when too many evictions
+    in a row brought no token.
+    """
+    r = unseat(state, i, instance, position, is_scheduled)
+    count_recomputed(state.requests[r])
+    state.requests[r].preemptions += 1
     instance.n_preemptions += 1
     return_waiting(state, instance, r)
+    if instance.n_parked + instance.n_incoming > 0:
+        return  # what a move keeps will be free again: no standstill
     instance.preemptions_since += 1
     if instance.preemptions_since > instance.n_running + instance.n_waiting + 1:
         state.shared[0].error = NO_PROGRESS

@@ -5,7 +5,7 @@ instance's metrics are lost (section 14) the last one before holds.
 """
 
 from servegym.simulator.block_arithmetic import blocks_for
-from servegym.simulator.kernel import kernel
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.seats import computed_by
 from servegym.simulator.state import NO_REQUEST, STATIC
 from servegym.simulator.tiers import seen_row, tier_row, view_row
@@ -39,21 +39,19 @@ def store_observed(state, i, refresh_ps):
     instance.seen_head_blocks = 0
     if instance.head != NO_REQUEST:
         head = state.requests[instance.head]
-        instance.seen_head_blocks = blocks_for(
-            state.shared[0], head.prompt_tokens + head.generated
-        )
-    if state.shared[0].n_tiers > 1:
+        instance.seen_head_blocks = blocks_for(state.shared[0], head.prompt_tokens + head.generated)
+    if state.shared[0].counts_tiers:
         for p in range(state.shared[0].n_tiers):
             state.tiers[seen_row(state, i) + p] = state.tiers[tier_row(state, i) + p]
 
 
-@kernel
+@cold_kernel
 def restart_view(state, view, refresh_ps):
     """Forget a router's own placements on an instance: a refresh has seen them."""
     record = state.views[view]
     record.since_ps = refresh_ps
     record.waiting = record.waiting_blocks = record.held_tokens = record.first_blocks = 0
-    if state.shared[0].n_tiers > 1:
+    if state.shared[0].counts_tiers:
         for p in range(state.shared[0].n_tiers):
             state.tiers[view_row(state, view) + p] = 0
 
@@ -70,6 +68,14 @@ def context_of(state, instance):
 
 
 @kernel
+def done_tokens(request):
+    """Return the tokens in KV of a request of a static batch that has no tokens left."""
+    if request.generated == request.output_tokens:  # one token; or all were streamed before a crash
+        return request.computed
+    return request.prompt_tokens + request.output_tokens - 1
+
+
+@kernel
 def _static_context(state, instance):
     """Return the same of a static batch: behind its decoders sit those that are done, or not begun."""
     total = 0
@@ -78,6 +84,6 @@ def _static_context(state, instance):
         request = state.requests[slot.request]
         if p < instance.n_decoding:
             total += computed_by(state, instance, slot)
-        elif request.generated > 0:
-            total += request.prompt_tokens + request.output_tokens - 1
+        elif request.computed > 0:
+            total += done_tokens(request)
     return total

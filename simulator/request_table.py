@@ -72,11 +72,13 @@ def reason_column(result: "Result") -> pd.Categorical:
 
 
 def rejection(result: "Result", request: np.void) -> str:
-    """Say what a request that fits no instance needs and what the largest instance can hold."""
+    """Say what a request that fits no instance needs and what the largest can hold; else it was not admitted."""
     longest = int(request["prompt_tokens"]) + int(request["output_tokens"]) - 1
     need = -(-longest // result.config.block_size)
     capacity = int(result.engines["largest_need"].max())
     if need > capacity:
         return f"needs {need} KV blocks, an instance can hold {capacity}"
     tokens = int(result.engines["largest_tokens"].max())
-    return f"needs {longest} tokens in one prefill, an instance takes {tokens}"
+    if longest > tokens:
+        return f"needs {longest} tokens in one prefill, an instance takes {tokens}"
+    return "admission"

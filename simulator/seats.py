@@ -5,8 +5,8 @@ decoder computes one token an iteration, so its block boundary depends on (compu
 `phases` counts decoders by that, and the blocks of the next k iterations are a sum over it.
 """
 
-from servegym.simulator.block_arithmetic import in_block, whole_blocks
-from servegym.simulator.kernel import kernel
+from servegym.simulator.block_arithmetic import blocks_for, in_block, whole_blocks
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.state import NEVER
 
 
@@ -82,6 +82,15 @@ def remove_slot(state, instance, position):
         instance.n_decoding -= 1
 
 
+@cold_kernel
+def find_seat(state, instance, r):
+    """Return the position of request r among the running ones, -1 if it does not run here."""
+    for position in range(instance.n_running):
+        if state.slots[instance.first_slot + position].request == r:
+            return position
+    return -1
+
+
 @kernel
 def find_next_finish(state, instance):
     """Set next_finish to the least finish_iteration among the decoders."""
@@ -89,3 +98,29 @@ def find_next_finish(state, instance):
     for p in range(base, base + instance.n_decoding):
         least = min(least, state.slots[p].finish_iteration)
     instance.next_finish = least
+
+
+@kernel
+def blocks_of_decoder(state, instance, position):
+    """Return the KV blocks of the decoder at `position`, that of the iteration in flight included."""
+    computed = computed_by(state, instance, state.slots[instance.first_slot + position])
+    is_in_flight = instance.stretch_end_ps != NEVER and instance.is_decoding == 1
+    return blocks_for(state.shared[0], computed + (1 if is_in_flight else 0))
+
+
+@cold_kernel
+def insert_decoder(state, i, instance, r):
+    """Seat request r, whose KV is here, behind the decoders and before those that prefill (no iteration in flight)."""
+    base, request = instance.first_slot, state.requests[r]
+    for p in range(base + instance.n_running, base + instance.n_decoding, -1):
+        state.slots[p].request = state.slots[p - 1].request
+        state.slots[p].finish_iteration = state.slots[p - 1].finish_iteration
+    slot = state.slots[base + instance.n_decoding]
+    slot.request = r
+    slot.finish_iteration = instance.iteration + request.output_tokens - request.generated
+    if instance.n_decoding == 0:
+        instance.next_finish = NEVER
+    instance.next_finish = min(instance.next_finish, slot.finish_iteration)
+    count_decoder(state, i, instance, slot, 1)
+    instance.n_decoding += 1
+    instance.n_running += 1

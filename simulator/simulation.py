@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.simulator import state as layout
-from servegym.simulator.build import build_state, set_addresses
+from servegym.simulator.build import build_state, records, set_addresses
+from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.errors import raise_engine_error
 from servegym.simulator.event_loop import measure, run_until
-from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.policy import Policy
 from servegym.simulator.seconds import PS_PER_S, to_ps
 from servegym.traces import Trace
@@ -77,8 +77,19 @@ class Simulation:
         present_ps = int(self.state.shared[0]["now_ps"])
         if until_ps < present_ps:
             raise ValueError(f"until = {until_ps} ps; must be >= {present_ps}, the present")
-        if run_until(self.state, until_ps) != layout.OK:
+        while (code := run_until(self.state, until_ps)) == layout.LEDGER_FULL:
+            self._grow_ledger()
+        if code != layout.OK:
             raise_engine_error(self)
+
+    def _grow_ledger(self) -> None:
+        """Make room for as many moves again: kernels cannot."""
+        old = self.state.ledger
+        room = 2 * len(old) + len(self.state.ordered) + len(self.state.moves)
+        ledger = records(room, layout.LEDGER)
+        ledger[: len(old)] = old
+        self.state = self.state._replace(ledger=ledger)
+        self.state.shared[0]["error"] = layout.OK
 
     def observe(self, i: int) -> dict[str, int]:
         """Return the true counts of instance i at the present instant."""
@@ -107,6 +118,8 @@ class Simulation:
 
     def restore(self, snapshot: layout.State) -> None:
         """Go back to a snapshot of this simulation (or of one with the same trace and config)."""
+        room = max(len(self.state.ledger), len(snapshot.ledger))
+        self.state, snapshot = (_with_room(each, room) for each in (self.state, snapshot))
         for name, mine, other in zip(layout.State._fields, self.state, snapshot, strict=True):
             if mine.shape != other.shape or mine.dtype != other.dtype:
                 raise ValueError(f"snapshot: {name} has shape {other.shape}, expected {mine.shape}")
@@ -128,3 +141,12 @@ class Simulation:
         self.__dict__.update(attributes)
         self.state = layout.State(*attributes["state"])
         set_addresses(self.state, self)
+
+
+def _with_room(state: layout.State, room: int) -> layout.State:
+    """Return the state with a ledger of that room; the moves in it are kept."""
+    if len(state.ledger) == room:
+        return state
+    ledger = records(room, layout.LEDGER)
+    ledger[: len(state.ledger)] = state.ledger
+    return state._replace(ledger=ledger)

@@ -45,10 +45,18 @@ ROLES = (
 DISPATCH, ORDERING, ESTIMATION, REMAINING, ADMISSION, QUEUEING, MIGRATION, SCALING = range(8)
 
 # What a move is doing, and how it ended.
-COPYING, STOPPING, COPYING_LAST, JOINING = 0, 1, 2, 3
-COLD, COMMITTED, ENDED_FIRST, PREEMPTED_FIRST, NO_ROOM, TOO_LONG, LOST_DESTINATION, LOST_SOURCE, LOST_LINK = (
-    range(9)
-)
+COPYING, STOPPING, COPYING_LAST, JOINING, RETURNING = 0, 1, 2, 3, 4
+(
+    COLD,
+    COMMITTED,
+    ENDED_FIRST,
+    PREEMPTED_FIRST,
+    NO_ROOM,
+    TOO_LONG,
+    LOST_DESTINATION,
+    LOST_SOURCE,
+    LOST_LINK,
+) = range(9)
 OUTCOMES = (
     "cold",
     "committed",
@@ -129,6 +137,9 @@ CONTROL = np.dtype(
         ("n_ledger", "i8"),
         ("n_refused_moves", "i8"),
         ("n_timers", "i8"),
+        ("n_retries", "i8"),  # clients about to ask again
+        ("n_draining", "i8"),  # instances, those that are empty but not looked at yet included
+        ("horizon_ps", "i8"),  # nobody arrives at or after it
         ("n_scale_ups", "i8"),
         ("n_scale_downs", "i8"),
         ("n_crashes", "i8"),
@@ -146,13 +157,16 @@ MOVE = np.dtype(
         ("request", "i4"),
         ("source", "i4"),
         ("destination", "i4"),
-        ("step", "i4"),  # COPYING | STOPPING | COPYING_LAST | JOINING
+        ("step", "i4"),  # COPYING .. RETURNING
         ("stage", "i4"),
         ("copied_blocks", "i4"),
         ("reserved_blocks", "i4"),
+        ("attempt", "i4"),  # of the request when the move began
+        ("held_blocks", "i4"),  # of a parked request, at its source
         ("preemptions", "i4"),  # of the request when the move began
-        ("has_seat", "i4"),  # 1: a seat is parked at the destination
-        ("has_ended", "i4"),  # 1: to be taken out of `moves`
+        ("has_seat", "i2"),  # 1: a seat is parked at the destination
+        ("has_ended", "i2"),  # 1: to be taken out of `moves`
+        ("outcome", "i4"),  # of one that is RETURNING
     ]
 )
 
@@ -179,12 +193,14 @@ FAULT = np.dtype(
         ("kind", "i4"),
         ("instance", "i4"),
         ("begins", "i4"),
-        ("engine", "i4"),  # slow: the row of `engines` that holds in between
+        ("engine", "i4"),  # slow: the row of `engines` that holds from then on
+        ("has_hit", "i4"),  # crash: 1 while it keeps its instance down
     ]
 )
 
-# A client's deadline or its next attempt.
-TIMER = np.dtype([("at_ps", "i8"), ("request", "i4"), ("attempt", "i2"), ("is_arrival", "i2")])
+# When a client gives up, or asks again; at most one a request.
+TIMER = np.dtype([("at_ps", "i8"), ("request", "i4"), ("kind", "i4")])
+DEADLINE, OVERDUE, RETRY = 0, 1, 2  # overdue: cancelled when the iteration in flight ends
 
 SHARED = np.dtype(
     [
@@ -198,11 +214,13 @@ SHARED = np.dtype(
         ("catch_up_address", "i8"),  # compiled `catch_up`, which accessors inside policies call
         ("what_if_address", "i8"),  # compiled `what_if`, likewise
         ("n_tiers", "i8"),
+        ("counts_tiers", "i8"),  # 1: `tiers` is kept
         ("local_limit", "i8"),  # -1: push; 0: pull; else waiting requests an instance accepts
         ("snapshot_interval_ps", "i8"),  # 0: what-if sees the present
         ("n_observing", "i8"),  # policies that are shown completions
         ("n_lost_metrics", "i8"),  # faults of that kind in the schedule
         ("now_ps", "i8"),  # the instant being decided
+        ("is_early", "i8"),  # 1: the refreshes of the instant being played are still to come
         ("router", "i8"),  # who decides it
         ("next_arrival", "i8"),  # index of the next request to arrive
         ("error", "i8"),  # OK or what stopped the run
@@ -243,7 +261,7 @@ ENGINE = np.dtype(
     ]
 )
 
-# Three cache lines: what dispatch reads, what every iteration changes, what follows them; then the rest.
+# Three cache lines: what dispatch reads, what every iteration changes, what follows them; then the rest, three more.
 INSTANCE = np.dtype(
     [
         ("event_ps", "i8"),  # the first instant at which counts may differ from what stands here
@@ -256,35 +274,37 @@ INSTANCE = np.dtype(
         ("stretch_end_ps", "i8"),  # end of the last of `stretch` iterations; NEVER: none in flight
         ("wake_ps", "i8"),  # next iteration start if none is in flight; NEVER: idle
         ("iteration_end_ps", "i8"),
-        (
-            "iteration_start_ps",
-            "i8",
-        ),  # of the iteration in flight; if none is, when the last one ended
+        ("iteration_start_ps", "i8"),  # of the iteration in flight, else end of the last one
         ("iteration", "i8"),  # decode iterations ended, the clock of `slots.finish_iteration`
         ("next_finish", "i8"),  # least finish_iteration among the decoders
         ("kv_tokens", "i8"),  # sum of computed + 1 over the decoders
-        ("busy_ps", "i8"),  # in iterations that ended
+        ("busy_ps", "i8"),  # in iterations that ended, or up to the crash that ended them
         ("held_tokens", "i8"),  # prompt + predicted tokens of waiting and running requests
         ("stretch", "i4"),  # iterations in flight or to follow without any decision
         ("n_decoding", "i4"),  # slots[:n_decoding] decode, the rest of the running prefill
         ("tail_chunk", "i4"),  # tokens that the last prefilling request gets in flight
-        ("is_decoding", "i4"),  # 1: the decoders take part in the iteration in flight
+        ("is_decoding", "i2"),  # 1: the decoders take part in the iteration in flight
+        ("has_admitted", "i2"),  # 1: the iteration in flight admitted a request
         ("head", "i4"),  # fcfs: first of a linked list; else root of a skew heap
         ("tail", "i4"),
         ("waiting_blocks", "i8"),
         ("n_iterations", "i8"),
-        ("least_free_blocks", "i8"),  # ever
-        ("largest_kv_tokens", "i8"),
-        ("largest_prefill_tokens", "i8"),  # seen in one iteration, for the profile's fitted range
+        ("released_ps", "i8"),  # last iteration end that finished a request or had admitted one
+        ("largest_kv_tokens", "i8"),  # seen in one iteration, for the profile's fitted range
+        ("largest_prefill_tokens", "i8"),
         ("first_slot", "i8"),  # this instance's part of `slots`
-        ("last_taken_ps", "i8"),  # static: when the forming batch took its last request
+        ("least_free_blocks", "i4"),  # ever
+        ("n_parked", "i4"),  # seats of requests that move: stopped here, or expected here
         ("n_preemptions", "i4"),
+        ("n_once_preempted", "i4"),  # waiting requests that were ever preempted
         ("n_blocked_heads", "i4"),  # iteration starts that left a waiting head for want of blocks
         ("is_batch_closed", "i4"),  # static
+        ("last_taken_ps", "i8"),  # static: when the forming batch took its last request
         ("n_cut_by_blocks", "i4"),  # stretches cut short: by KV, by an arrival, by a read
         ("n_cut_by_arrival", "i4"),
         ("n_cut_by_read", "i4"),
-        ("seen_ps", "i8"),  # the refresh that the five values below belong to
+        ("n_incoming", "i4"),  # moves to here under way
+        ("seen_ps", "i8"),  # the refresh that the seven values below belong to
         ("seen_waiting", "i8"),
         ("seen_running", "i8"),
         ("seen_used_blocks", "i8"),
@@ -292,20 +312,18 @@ INSTANCE = np.dtype(
         ("seen_held_tokens", "i8"),
         ("seen_head_blocks", "i8"),
         ("seen_context_tokens", "i8"),
-        ("n_parked", "i4"),  # seats of requests that move: stopped here, or expected here
-        ("n_once_preempted", "i4"),  # waiting requests that were ever preempted
-        ("has_admitted", "i4"),  # 1: the iteration in flight admitted a request
-        ("n_incoming", "i4"),  # moves to here under way
-        ("released_ps", "i8"),  # last iteration end that finished a request or had admitted one
         ("link_free_ps", "i8"),
         ("link_down_until_ps", "i8"),
         ("lost_from_ps", "i8"),  # metrics are not refreshed in [lost_from_ps, lost_until_ps)
         ("lost_until_ps", "i8"),
         ("ready_ps", "i8"),  # of a starting instance
-        ("charged_ps", "i8"),  # up to charged_since_ps
-        ("charged_since_ps", "i8"),  # NEVER: not charged now
+        ("charged_ps", "i8"),  # before charged_since_ps
+        ("charged_since_ps", "i8"),  # NEVER: not yet
+        ("charged_until_ps", "i8"),  # NEVER: still
         ("own_engine", "i4"),  # row of `engines` when it is not slowed
         ("was_before_crash", "i4"),  # its condition
+        ("snapshot_ps", "i8"),  # when its copy for what-if was taken
+        ("spare", "i8", (2,)),  # to the end of the line
     ]
 )
 
@@ -380,6 +398,7 @@ class State(NamedTuple):
     ledger: np.ndarray  # LEDGER[room], grown between ticks
     faults: np.ndarray  # FAULT[2 * faults], by time
     timers: np.ndarray  # TIMER[n], a binary heap
+    timeouts_ps: np.ndarray  # int64[K], NEVER for none; empty without any
     # What-if (what_if.py): instances as they stood at the last snapshot, if asked for, then one to play with.
     copied_shared: np.ndarray  # SHARED[1]
     copied_instances: np.ndarray  # INSTANCE[1] or [M + 1]

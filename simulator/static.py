@@ -39,18 +39,21 @@ def _take(state, instance, engine, now_ps):
         if instance.free_blocks < need:
             instance.n_blocked_heads += 1
             break
+        admitted_ps = head.admitted_ps
         r = seat_head(state, instance, need, now_ps)
-        state.requests[r].admitted_ps = -1  # not before the batch closes
+        state.requests[r].admitted_ps = admitted_ps  # not before the batch closes
         instance.last_taken_ps = now_ps
 
 
 @kernel
 def _close(state, instance, now_ps):
-    """Start the batch: everyone's first iteration is now."""
+    """Start the batch: everyone's first iteration is now, unless a crash ended an earlier one."""
     instance.is_batch_closed = 1
     base = instance.first_slot
     for p in range(base, base + instance.n_running):
-        state.requests[state.slots[p].request].admitted_ps = now_ps
+        request = state.requests[state.slots[p].request]
+        if request.admitted_ps < 0:
+            request.admitted_ps = now_ps
     instance.tail_chunk = state.requests[
         state.slots[base + instance.n_running - 1].request
     ].prompt_tokens
@@ -76,11 +79,14 @@ def _stream_first_tokens(state, instance, now_ps):
     base = instance.first_slot
     for p in range(base, base + instance.n_running):
         request = state.requests[state.slots[p].request]
-        request.first_token_ps = now_ps
-        request.generated, request.computed = 1, request.prompt_tokens
-        state.slots[p].finish_iteration = instance.iteration + request.output_tokens - 1
+        request.computed = request.prompt_tokens
+        if request.generated == 0:
+            request.generated, request.first_token_ps = 1, now_ps
+        # One that had streamed all before a crash sits behind those with tokens left, whatever its length.
+        left = 0 if request.generated == request.output_tokens else request.output_tokens - 1
+        state.slots[p].finish_iteration = instance.iteration + left
         instance.next_finish = min(instance.next_finish, state.slots[p].finish_iteration)
-        instance.kv_tokens += request.prompt_tokens + 1
+        instance.kv_tokens += request.prompt_tokens + request.output_tokens - left
     instance.n_decoding = instance.n_running
 
 

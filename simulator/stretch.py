@@ -34,7 +34,9 @@ def launch(state, i, instance, engine, now_ps, n_decodes, kv_tokens):
         first = last + 1  # behind a static batch's decoders sit those that are done
     for p in range(first, last + 1):
         request = state.requests[state.slots[p].request]
-        uncomputed = request.prompt_tokens + request.generated - request.computed
+        uncomputed = request.prompt_tokens - request.computed
+        if engine.kind != STATIC:  # its batches compute streamed tokens again one by one
+            uncomputed += request.generated
         chunk = instance.tail_chunk if p == last else uncomputed
         if engine.kind == VLLM_V1 and request.generated >= 1 and uncomputed == 1 and chunk == 1:
             n_decodes += 1
@@ -157,7 +159,19 @@ def interrupt(state, i, now_ps):
     if instance.stretch_end_ps != NEVER:
         if instance.stretch > 1:
             _set_length(instance, state.engines[instance.engine], 1)
+            if (
+                instance.stretch_end_ps <= now_ps
+            ):  # it ends now, inside the stretch as it was planned
+                call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)
     else:
+        wake(instance, now_ps)
+
+
+@kernel
+def settle(instance, now_ps):
+    """Let an instance that lost a request start anew or sleep, unless an iteration is in flight."""
+    if instance.stretch_end_ps == NEVER:
+        instance.wake_ps = instance.event_ps = NEVER
         wake(instance, now_ps)
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from servegym.simulator import metrics, unloaded
 from servegym.simulator.accounting import LOW_BITS, Account, take_account
+from servegym.simulator.prediction_error import prediction_error
+from servegym.simulator.move_table import move_counts
 from servegym.simulator.seconds import PS_PER_S
 from servegym.simulator.slo import Slo, tier_weight
 from servegym.simulator.state import CANCELLED, FAILED, FINISHED, REJECTED, UNFINISHED
@@ -46,12 +48,14 @@ def summarise(result: "Result", slo: Slo) -> dict[str, Any]:
         ),
         "tiers": [{"tier": tier} | of_tier(account, tier, span_s) for tier in range(tiers)],
         **work_of(totals),
+        **events_of(result),
         **cost_of(result, totals, span_s),
         "jain_index": fairness(result),
         "max_wait_s": int(totals["longest_wait_ps"].max()) / PS_PER_S
         if len(result.records)
         else None,
         "total_latency_s": total_latency_s(totals),
+        "prediction": prediction_error(result) if is_predicting(result) else None,
         **identity_of(result),
         "warnings": warnings_of(result, totals),
     }
@@ -123,9 +127,11 @@ def cost_of(result: "Result", totals: np.ndarray, span_s: float) -> dict[str, An
     """Return throughput, and the instances and GPUs that it took."""
     finished = int(totals["by_status"][:, FINISHED].sum())
     met = int(totals["slo_met"].sum())
-    instance_seconds = len(result.instances) * span_s
+    charged_s = charged_seconds(result, span_s)
+    instance_seconds = float(charged_s.sum())
     gpus = np.array([row.tensor_parallel for row in result.config.fleet_profiles])
-    gpu_seconds = float(gpus[result.instances["engine"]].sum()) * span_s
+    profile = result.engines["profile"][result.instances["own_engine"]]
+    gpu_seconds = float(gpus[profile] @ charged_s)
     busy_s = sum(result.instances["busy_ps"].tolist()) / PS_PER_S
     return {
         "span_s": span_s,
@@ -136,6 +142,42 @@ def cost_of(result: "Result", totals: np.ndarray, span_s: float) -> dict[str, An
         "gpu_seconds_per_slo_met": gpu_seconds / met if met else None,
         "busy_fraction": busy_s / instance_seconds if instance_seconds > 0 else None,
     }
+
+
+def charged_seconds(result: "Result", span_s: float) -> np.ndarray:
+    """Return for how much of the run's span each instance is charged, float64[M] seconds.
+
+    From the order to start to the instant at which it is absent: draining or failed ones are charged.
+    """
+    if not len(result.records):
+        return np.zeros(len(result.instances))
+    first_ps = int(result.records["arrival_ps"][0])
+    end_ps = first_ps + round(span_s * PS_PER_S)
+    instances = result.instances
+    since_ps = np.minimum(np.maximum(instances["charged_since_ps"], first_ps), end_ps)
+    until_ps = np.maximum(np.minimum(instances["charged_until_ps"], end_ps), since_ps)
+    return (instances["charged_ps"] + until_ps - since_ps) / PS_PER_S
+
+
+def events_of(result: "Result") -> dict[str, int]:
+    """Return how often the gateway held, and what faults, clients and scaling did."""
+    gateway, control = result.gateway[0], result.control[0]
+    return {
+        "holds": int(gateway["n_holds"]),
+        "admission_holds": int(gateway["n_admission_holds"]),
+        "admission_rejections": int(gateway["n_admission_rejects"]),
+        "crashes": int(control["n_crashes"]),
+        "crash_retries": int(control["n_crash_retries"]),
+        "client_retries": int(control["n_client_retries"]),
+        "scale_ups": int(control["n_scale_ups"]),
+        "scale_downs": int(control["n_scale_downs"]),
+        **move_counts(result),
+    }
+
+
+def is_predicting(result: "Result") -> bool:
+    """Return whether the estimator tells requests apart; the constant one's error is left to who asks for it."""
+    return result.config.estimator != "constant"
 
 
 def identity_of(result: "Result") -> dict[str, Any]:
@@ -186,7 +228,7 @@ def warnings_of(result: "Result", totals: np.ndarray) -> list[str]:
     for e, row in enumerate(result.config.fleet_profiles):
         if row.is_estimate:
             found.append(f"{row.name}: profile is a datasheet estimate, never measured")
-        of_row = result.instances["engine"] == e
+        of_row = result.instances["own_engine"] == e
         for name, limit in (("prefill", row.max_prefill_tokens), ("kv", row.max_kv_tokens)):
             most = int(result.instances[f"largest_{name}_tokens"][of_row].max(initial=0))
             if limit is not None and most > limit:

@@ -41,5 +41,5 @@ def sum_slowdowns(requests, instances, engines, tenants, sums, counts):
         request = requests[r]
         if request.status != FINISHED:
             continue
-        sums[tenants[r]] += slowdown(engines[instances[request.instance].engine], request)
+        sums[tenants[r]] += slowdown(engines[instances[request.instance].own_engine], request)
         counts[tenants[r]] += 1

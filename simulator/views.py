@@ -8,9 +8,10 @@ import numpy as np
 
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
-from servegym.simulator.kernel import kernel
+from servegym.simulator.iteration_time import iteration_ps
+from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
-from servegym.simulator.seats import computed_by
+from servegym.simulator.seats import blocks_of_decoder
 from servegym.simulator.state import (
     ACTIVE,
     ANY_ROUTER,
@@ -18,7 +19,6 @@ from servegym.simulator.state import (
     BLOCKS,
     COUNTS,
     DRAINING,
-    NEVER,
     NO_INSTANCE,
     NO_REQUEST,
     STATIC,
@@ -118,6 +118,12 @@ def held_tokens(cluster, i):
 
 
 @kernel
+def block_size(cluster):
+    """Return the tokens of one KV block."""
+    return cluster.shared[0].block_size
+
+
+@kernel
 def head_blocks(cluster, i):
     """Return the blocks that the first waiting request of instance i needs for what it knows; 0 if none waits."""
     i = checked(cluster, i)
@@ -148,7 +154,7 @@ def tier_count(cluster, i, p):
     i, n_tiers = checked(cluster, i), cluster.shared[0].n_tiers
     if p < 0 or p >= n_tiers:
         return 0
-    if n_tiers == 1:
+    if not cluster.shared[0].counts_tiers:
         return n_waiting(cluster, i) + n_running(cluster, i)
     tiers = state_at(cluster.shared[0].state_pointer).tiers
     if cluster.shared[0].metrics_interval_ps > 0:
@@ -178,6 +184,26 @@ def max_num_seqs(cluster, i):
 
 
 @kernel
+def block_size(cluster):
+    """Return the tokens in a KV block."""
+    return cluster.shared[0].block_size
+
+
+@kernel
+def n_preempted_waiting(cluster, i):
+    """Return the waiting requests of instance i that were ever preempted (the truth)."""
+    return _counted(cluster, checked(cluster, i)).n_once_preempted
+
+
+@kernel
+def prefill_alone_ms(cluster, request, i):
+    """Return how long an iteration of instance i that prefills the request's prompt and nothing else takes, ms."""
+    engine = cluster.engines[cluster.instances[checked(cluster, i)].engine]
+    tokens = request.records[request.index].prompt_tokens
+    return iteration_ps(engine, tokens, tokens * (tokens + 1), 0, 0) / 1e9
+
+
+@kernel
 def is_active(cluster, i):
     """Return whether instance i takes requests: not absent, starting, draining or failed."""
     return cluster.instances[checked(cluster, i)].condition == ACTIVE
@@ -186,7 +212,12 @@ def is_active(cluster, i):
 @kernel
 def is_draining(cluster, i):
     """Return whether instance i only finishes what it has."""
-    return cluster.instances[checked(cluster, i)].condition == DRAINING
+    i = checked(cluster, i)
+    if cluster.instances[i].condition != DRAINING:
+        return False
+    instance = _counted(cluster, i)
+    n_here = instance.n_running + instance.n_waiting + instance.n_parked
+    return n_here + instance.n_incoming > 0  # else it is absent, though nobody has looked yet
 
 
 @kernel
@@ -204,7 +235,7 @@ def is_accepting(cluster, request, i):
     return _has_room(cluster, request, i, engine)
 
 
-@kernel
+@cold_kernel
 def _has_room(cluster, request, i, engine):
     """Return whether the engine would admit the request at its next iteration, behind those that wait (pull)."""
     instance = _measured(cluster, i)
@@ -273,10 +304,7 @@ def running_request(cluster, i, k):
 @kernel
 def running_blocks(cluster, i, k):
     """Return the KV blocks of the k-th running request of instance i, one that decodes (the truth)."""
-    state, instance = state_at(cluster.shared[0].state_pointer), cluster.instances[i]
-    computed = computed_by(state, instance, state.slots[instance.first_slot + k])
-    is_in_flight = instance.stretch_end_ps != NEVER and instance.is_decoding == 1
-    return blocks_for(cluster.shared[0], computed + (1 if is_in_flight else 0))
+    return blocks_of_decoder(state_at(cluster.shared[0].state_pointer), cluster.instances[i], k)
 
 
 @kernel
@@ -316,7 +344,7 @@ def _moves_before(state, a, b):
 
 @kernel
 def write_waiting(cluster, i, destination, moves, n):
-    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return their number."""
+    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return how many."""
     state = state_at(cluster.shared[0].state_pointer)
     r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:
@@ -325,6 +353,13 @@ def write_waiting(cluster, i, destination, moves, n):
             n += 1
         r = next_in_walk(state, r)
     return n
+
+
+@kernel
+def known_blocks_of(cluster, request):
+    """Return the blocks that a request needs for what it knows, its prompt and streamed tokens, while it waits."""
+    record = request.records[request.index]
+    return blocks_for(cluster.shared[0], record.prompt_tokens + record.generated)
 
 
 @kernel
@@ -451,8 +486,13 @@ def _observe(cluster, i):
         router = shared.n_routers if shared.n_routers > 1 else 0
     view = router * cluster.instances.shape[0] + i
     if cluster.views[view].since_ps != refresh_ps:
-        restart_view(state_at(shared.state_pointer), view, refresh_ps)
+        _restart_view(cluster, view, refresh_ps)
     return view
+
+
+@cold_kernel
+def _restart_view(cluster, view, refresh_ps):
+    restart_view(state_at(cluster.shared[0].state_pointer), view, refresh_ps)
 
 
 @kernel

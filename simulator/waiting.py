@@ -10,7 +10,15 @@ import numpy as np
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_order
 from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.state import BAD_KEY, BY_POLICY, FCFS, NO_REQUEST, ORDERING, PRIORITY, Request
+from servegym.simulator.state import (
+    BAD_KEY,
+    BY_POLICY,
+    FCFS,
+    NO_REQUEST,
+    ORDERING,
+    PRIORITY,
+    Request,
+)
 
 
 @kernel

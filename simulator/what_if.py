@@ -119,6 +119,7 @@ def _copied(state):
         state.ledger,
         state.faults,
         state.timers,
+        state.timeouts_ps,
         state.copied_shared,
         state.copied_instances,
         state.copied_slots,
@@ -195,7 +196,7 @@ def _make_shared(state, now_ps):
     """Let the copy have its own errors and clock; nobody counts, observes or learns from it."""
     state.copied_shared[0] = state.shared[0]
     shared = state.copied_shared[0]
-    shared.error, shared.now_ps, shared.n_tiers = OK, now_ps, 1
+    shared.error, shared.now_ps, shared.counts_tiers = OK, now_ps, 0
     shared.n_observing = shared.metrics_interval_ps = shared.snapshot_interval_ps = 0
 
 

@@ -61,9 +61,7 @@ class Clients:
         cluster = self.cluster
         self.cancelled_while.append(request.status)
         if request.status == "parked":
-            move = cluster.moves.move_of(request)
-            assert move is not None
-            cluster.moves.abort(move, "cancelled")
+            cluster.moves.drop_parked(request, "ended first")
         if request.status in ("held", "queued"):
             cluster.gateway.drop(request)
         else:

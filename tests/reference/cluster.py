@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from reference.clients import Clients
-from reference.engine import Details, Engine, NoProgressError, Observation
+from reference.engine import Details, Engine, Observation
 from reference.faults import Faults
 from reference.gateway import Gateway
-from reference.model import InstanceSpec, Request, blocks_for
+from reference.model import InstanceSpec, Request
 from reference.moves import Moves
 from reference.options import Options
 from reference.sarathi import Sarathi
@@ -62,6 +62,7 @@ class Placement:
     router: int
     instance: int
     request: Request
+    known_tokens: int  # as it was then
 
 
 class ReferenceCluster:
@@ -143,11 +144,13 @@ class ReferenceCluster:
             self._start_iterations()
             instant = self._next_instant(limit)
             if instant is None:
+                if limit is None and self.gateway.held:
+                    self.gateway.name_who_holds()
+                break
+            if self._is_stuck(instant):
                 break
             self.now = instant
             self._do_instant()
-            if self._is_stuck():
-                break
         if limit is not None:
             self.now = limit
         if until_ps is None or limit == self.horizon_ps:
@@ -274,7 +277,7 @@ class ReferenceCluster:
                     observe(r)
         tokens = self.estimator(request)
         request.predicted_tokens = clipped(tokens)
-        is_inside = tokens == tokens and 1 <= round(tokens) <= 2**30
+        is_inside = 1 <= tokens <= 2**30
         self.n_clipped_predictions += not is_inside
 
     def _reject_misfit(self, request: Request) -> None:
@@ -300,11 +303,11 @@ class ReferenceCluster:
             self.moves.begin(source, destination, request)
             self._last_event_ps = self.now
 
-    def _is_stuck(self) -> bool:
-        """Whether only the timer could go on and has done so for max_hold_ps; or raise."""
+    def _is_stuck(self, instant: int) -> bool:
+        """Whether only the timer goes on and, at the next instant, has for max_hold_ps; or raise."""
         if not self.gateway.held or any(engine.is_occupied for engine in self.engines):
             return False
-        if self.now < self._last_event_ps + self.options.max_hold_ps or self._events():
+        if self._events() or instant - self._last_event_ps < self.options.max_hold_ps:
             return False
         self.gateway.name_who_holds()
         return True
@@ -319,7 +322,7 @@ class ReferenceCluster:
     def place(self, request: Request, i: int) -> None:
         """Put a request that left the gateway on an instance."""
         self.engines[i].place(request, self.now)
-        placement = Placement(self.router_of(request), i, request)
+        placement = Placement(self.router_of(request), i, request, request.known)
         self._placements.append(placement)
         self.placements_since_snapshot.append(placement)
 
@@ -362,8 +365,8 @@ class ReferenceCluster:
         if self.metrics_interval_ps == 0:
             return self.engines[i].observe()
         seen = self._observed[i]
-        for placed in self._placed_since(request, i):
-            seen = self._with_placement(seen, placed, i)
+        for placement in self._placed_since(request, i):
+            seen = self._with_placement(seen, placement)
         return seen
 
     def details(self, request: Request | None, i: int) -> Details:
@@ -371,25 +374,26 @@ class ReferenceCluster:
         if self.metrics_interval_ps == 0:
             return self.engines[i].details()
         head_blocks, counts = self._details[i].head_blocks, dict(self._details[i].tier_counts)
-        for placed in self._placed_since(request, i):
-            counts[placed.tier] = counts.get(placed.tier, 0) + 1
+        for placement in self._placed_since(request, i):
+            tier = placement.request.tier
+            counts[tier] = counts.get(tier, 0) + 1
             if head_blocks == 0:
-                head_blocks = self.engines[i].blocks_for(placed.prompt_tokens)
-        return Details(head_blocks, counts)
+                head_blocks = self.engines[i].blocks_for(placement.known_tokens)
+        return self._details[i]._replace(head_blocks=head_blocks, tier_counts=counts)
 
-    def _placed_since(self, request: Request | None, i: int) -> list[Request]:
+    def _placed_since(self, request: Request | None, i: int) -> list[Placement]:
         """Return what the request's router placed on instance i since its refresh."""
         return [
-            p.request
+            p
             for p in self._placements
             if p.instance == i and (request is None or p.router == self.router_of(request))
         ]
 
-    def _with_placement(self, seen: Observation, placed: Request, i: int) -> Observation:
-        prompt_blocks = blocks_for(placed.prompt_tokens, self.engines[i].spec.block_size)
+    def _with_placement(self, seen: Observation, placement: Placement) -> Observation:
+        placed, engine = placement.request, self.engines[placement.instance]
         return seen._replace(
             n_waiting=seen.n_waiting + 1,
-            waiting_blocks=seen.waiting_blocks + prompt_blocks,
+            waiting_blocks=seen.waiting_blocks + engine.blocks_for(placement.known_tokens),
             held_tokens=seen.held_tokens + placed.prompt_tokens + placed.predicted_tokens,
         )
 

@@ -30,6 +30,7 @@ class Observation(NamedTuple):
 class Details(NamedTuple):
     """What a router may see besides."""
 
+    context_tokens: int
     head_blocks: int
     tier_counts: dict[int, int]  # of the tiers that are there
 
@@ -401,8 +402,7 @@ class Engine:
             used_blocks=self.spec.kv_blocks - self.free_blocks,
             waiting_blocks=sum(self.blocks_for(request.known) for request in self.waiting),
             held_tokens=sum(
-                request.prompt_tokens + request.predicted_tokens
-                for request in self.everyone
+                request.prompt_tokens + request.predicted_tokens for request in self.everyone
             ),
         )
 
@@ -410,6 +410,7 @@ class Engine:
         """Return the rest of the truth."""
         head = self.queue()[:1]
         return Details(
+            context_tokens=sum(request.computed for request in self.running),
             head_blocks=sum(self.blocks_for(request.known) for request in head),
             tier_counts=dict(Counter(request.tier for request in self.everyone)),
         )

@@ -51,12 +51,12 @@ class Faults:
         i = fault.instance
         if fault.kind == "crash" and self.cluster.fleet.states[i] != "absent":
             self._hit.append(fault)
-            self.cluster.moves.abort_all_of(i, "crash")
+            self.cluster.moves.lose_instance(i)
             self.cluster.fleet.fail(i)
             self._lose_requests(i)
         elif fault.kind == "link":
             self.cluster.moves.links_down[i] += 1
-            self.cluster.moves.abort_all_of(i, "link")
+            self.cluster.moves.lose_link(i)
         self._set_factor(i)
 
     def _end(self, fault: Fault) -> None:

@@ -61,6 +61,7 @@ class Gateway:
     def enter(self, request: Request) -> None:
         """Put a request into its queue."""
         request.status = "queued"
+        request.instance = None
         request.key = self.cluster.engines[0].key_of(request, self.cluster.now)
         self.queues[self._code(request)].append(request)
 

@@ -27,7 +27,7 @@ class LedgerLine(NamedTuple):
 
 @dataclass(eq=False)
 class Move:
-    """A live move under way. Its blocks `copied + copying` are reserved at the destination."""
+    """A live move under way, or a parked request that returns after its move failed."""
 
     request: Request
     source: int
@@ -36,10 +36,12 @@ class Move:
     preemptions: int  # of the request when the move began
     attempt: int
     stage: int = 1
-    phase: Literal["copying", "stopping", "parked"] = "copying"
+    phase: Literal["copying", "stopping", "parked", "returning"] = "copying"
     copied: int = 0
     copying: int = 0  # in the stage under way or about to begin
+    n_blocks: int = 0  # reserved at the destination
     n_seats: int = 0
+    reason: str = ""  # why it failed
     copy_end_ps: int = -1
     stop_ps: int = -1
 
@@ -98,7 +100,7 @@ class Moves:
         now = self.cluster.now
         move = Move(request, source, destination, now, request.preemptions, request.attempt)
         self.under_way.append(move)
-        move.copying = request.blocks - 1
+        move.copying = move.n_blocks = request.blocks - 1
         self._ask_copy(move)
         self._advance(move)
 
@@ -118,18 +120,17 @@ class Moves:
 
     def _advance(self, move: Move) -> None:
         now = self.cluster.now
+        is_between = {i: self.engines[i].end_ps is None for i in (move.source, move.destination)}
         while move in self.under_way:
             is_copied = move.copy_end_ps <= now
             if move.phase == "copying" and is_copied:
                 self._end_stage(move)
-            elif move.phase == "stopping" and self.engines[move.source].end_ps is None:
+            elif move.phase == "stopping" and is_between[move.source]:
                 self._stop(move)
-            elif (
-                move.phase == "parked"
-                and is_copied
-                and self.engines[move.destination].end_ps is None
-            ):
+            elif move.phase == "parked" and is_copied and is_between[move.destination]:
                 self._commit(move)
+            elif move.phase == "returning" and is_between[move.source]:
+                self._return(move)
             else:
                 return
 
@@ -137,21 +138,22 @@ class Moves:
         request = move.request
         move.copied, move.copying = move.copied + move.copying, 0
         if self._has_ended(move):
-            return self.abort(move, "ended")
+            return self.abort(move, "ended first")
         if request.preemptions != move.preemptions:
-            return self.abort(move, "preempted")
+            return self.abort(move, "preempted first")
         if not self.cluster.fleet.is_active(move.destination):
-            return self.abort(move, "destination")
+            return self.abort(move, "destination lost")
         rest = request.blocks - move.copied
         assert rest >= 1
         is_small = rest <= self.options.most_blocks_in_last_stage
         is_last = is_small or move.stage >= self.options.migration_stages - 1
         if is_last and not is_small:
-            return self.abort(move, "too many blocks")
+            return self.abort(move, "stages exceeded")
         n_blocks, n_seats = (rest, 1) if is_last else (rest - 1, 0)
         if not self.engines[move.destination].reserve(n_blocks, n_seats):
             return self.abort(move, "no room")
         move.copying, move.n_seats = n_blocks, n_seats
+        move.n_blocks += n_blocks
         if is_last:
             move.phase = "stopping"
         else:
@@ -160,7 +162,7 @@ class Moves:
 
     def _stop(self, move: Move) -> None:
         if self._has_ended(move):
-            return self.abort(move, "ended")
+            return self.abort(move, "ended first")
         assert move.copied + move.copying == move.request.blocks
         self.engines[move.source].park(move.request)
         move.phase, move.stop_ps = "parked", self.cluster.now
@@ -168,7 +170,7 @@ class Moves:
 
     def _commit(self, move: Move) -> None:
         if self.cluster.fleet.states[move.destination] not in ("active", "draining"):
-            return self.abort(move, "destination")
+            return self.abort(move, "destination lost")
         self.engines[move.destination].take_over(move.request, self.engines[move.source])
         move.request.migrations += 1
         self._end(move, "committed")
@@ -183,28 +185,60 @@ class Moves:
             move.copy_end_ps = now
             return
         spec = self.engines[move.source].spec
-        n_bytes = move.copying * spec.block_size * spec.kv_bytes_per_token
+        n_bytes = spec.block_size * spec.kv_bytes_per_token
+        block_ps = round(n_bytes / self.options.link_bytes_per_s * PS_PER_S)
         ends = (move.source, move.destination)
         begin_ps = max(now, *(self.link_free_ps[i] for i in ends))
-        move.copy_end_ps = begin_ps + round(n_bytes / self.options.link_bytes_per_s * PS_PER_S)
+        move.copy_end_ps = begin_ps + move.copying * block_ps
         for i in ends:
             self.link_free_ps[i] = move.copy_end_ps
 
     # The end of moves.
 
     def abort(self, move: Move, reason: str) -> None:
-        """Give the reservation back; a parked request runs on at the source."""
-        engine = self.engines[move.destination]
-        engine.unreserve(move.copied + move.copying, move.n_seats)
-        if move.phase == "parked":
-            self.engines[move.source].unpark(move.request)
+        """Give the reservation back; a parked request runs on at the source, between iterations."""
+        self._unreserve(move)
+        if move.phase != "parked":
+            return self._end(move, "aborted", reason)
+        move.phase, move.reason = "returning", reason
+        if self.engines[move.source].end_ps is None:
+            self._return(move)
+
+    def _return(self, move: Move) -> None:
+        self.engines[move.source].unpark(move.request)
+        self._end(move, "aborted", move.reason)
+
+    def drop_parked(self, request: Request, reason: str) -> None:
+        """Abort the move of a parked request that goes away; it stands in `running` for a moment."""
+        move = self.move_of(request)
+        assert move is not None
+        self._unreserve(move)
+        self.engines[move.source].unpark(request)
         self._end(move, "aborted", reason)
 
-    def abort_all_of(self, i: int, reason: str) -> None:
-        """Abort the moves from and to an instance."""
+    def _unreserve(self, move: Move) -> None:
+        self.engines[move.destination].unreserve(move.n_blocks, move.n_seats)
+        move.n_blocks = move.n_seats = 0
+
+    def is_expected_at(self, i: int) -> bool:
+        """Return whether a move to an instance is under way."""
+        return any(m.destination == i and m.phase != "returning" for m in self.under_way)
+
+    def lose_instance(self, i: int) -> None:
+        """Abort the moves from and to an instance that crashes."""
         for move in list(self.under_way):
-            if i in (move.source, move.destination):
-                self.abort(move, reason)
+            if i == move.source and move.request.status == "parked":
+                self.drop_parked(move.request, "source lost")
+            elif i == move.source:
+                self.abort(move, "source lost")
+            elif i == move.destination and move.phase != "returning":
+                self.abort(move, "destination lost")
+
+    def lose_link(self, i: int) -> None:
+        """Abort the moves from and to an instance whose link breaks."""
+        for move in list(self.under_way):
+            if i in (move.source, move.destination) and move.phase != "returning":
+                self.abort(move, "link lost")
 
     def move_of(self, request: Request) -> Move | None:
         """Return the move that a request is in."""
@@ -240,9 +274,13 @@ class Moves:
         """Assert that what is reserved at each instance is what the moves to it reserved."""
         for i, engine in enumerate(self.engines):
             coming = [move for move in self.under_way if move.destination == i]
-            assert engine.reserved_blocks == sum(m.copied + m.copying for m in coming)
+            assert engine.reserved_blocks == sum(move.n_blocks for move in coming)
             assert engine.reserved_seats == sum(m.n_seats for m in coming)
-            leaving = [m for m in self.under_way if m.source == i and m.phase == "parked"]
+            leaving = [
+                move
+                for move in self.under_way
+                if move.source == i and move.phase in ("parked", "returning")
+            ]
             assert {m.request for m in leaving} == set(engine.parked)
         moving = [move.request for move in self.under_way]
         assert len(set(moving)) == len(moving)

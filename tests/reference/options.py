@@ -36,7 +36,7 @@ class Options:
     hold_timer_ps: int = 0
     max_hold_ps: int = 3600 * PS_PER_S
     rebalance_interval_ps: int = 0
-    migration_stages: int = 4  # the last included
+    migration_stages: int = 2  # the last included; at least 2
     last_stage_blocks: int | None = None  # None: no limit
     link_bytes_per_s: float = 1e9
     scaling_interval_ps: int = 0

@@ -23,6 +23,7 @@ class Fleet:
         self.state_before: dict[int, str] = {}  # of those that failed
         self.charged_ps = [0] * n  # of the times that are over
         self.charged_since: dict[int, int] = {i: 0 for i in range(n_active)}
+        self.n_starts = 0  # orders to start
 
     def is_active(self, i: int) -> bool:
         """Return whether the instance may be given requests."""
@@ -48,6 +49,7 @@ class Fleet:
         elif "absent" in self.states:
             i = self.states.index("absent")
             self.charged_since[i] = self.cluster.now
+            self.n_starts += 1
             self._start(i)
         else:
             return False
@@ -80,8 +82,8 @@ class Fleet:
     def retire(self) -> None:
         """Let go the draining instances that hold nobody and expect nobody."""
         for i, state in enumerate(self.states):
-            expected = any(m.destination == i for m in self.cluster.moves.under_way)
-            if state == "draining" and not self.cluster.engines[i].is_occupied and not expected:
+            is_used = self.cluster.engines[i].is_occupied or self.cluster.moves.is_expected_at(i)
+            if state == "draining" and not is_used:
                 self._leave(i)
 
     def _leave(self, i: int) -> None:

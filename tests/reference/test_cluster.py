@@ -3,6 +3,8 @@
 An iteration takes 10 ms, a block is 16 tokens. Times are in ms.
 """
 
+from typing import Any
+
 import pytest
 
 from reference.cluster import Dispatch, ReferenceCluster
@@ -32,7 +34,7 @@ def play(
     trace: list[Request],
     dispatch: Dispatch = lambda cluster, request: 0,
     until: int | None = None,
-    **options: int,
+    **options: Any,
 ) -> ReferenceCluster:
     """Run the trace to the end, or until an instant in ms; everything on instance 0 by default."""
     cluster = ReferenceCluster(specs, trace, dispatch, **options)

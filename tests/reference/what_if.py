@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from reference.engine import Engine
-from reference.model import Request, blocks_for
+from reference.model import Request
 
 if TYPE_CHECKING:
     from reference.cluster import ReferenceCluster
@@ -66,9 +66,7 @@ class WhatIf:
         run_alone(engine, begin_ps, placements)
         return everyone
 
-    def _copy(
-        self, candidate: Request, i: int
-    ) -> tuple[Engine, int, list[tuple[int, Request]]]:
+    def _copy(self, candidate: Request, i: int) -> tuple[Engine, int, list[tuple[int, Request]]]:
         """Return the copy, its time, and what the candidate's router placed on it since then."""
         cluster = self.cluster
         if cluster.options.snapshot_interval_ps == 0:

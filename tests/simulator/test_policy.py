@@ -211,7 +211,8 @@ def test_dispatch_and_estimator_have_memory_and_parameters_of_their_own():
     state = simulation.state
     # counter has 2 floats of memory (four calls so far) and one parameter
     assert state.memory.tolist() == [2023.0] * 6 + [4.0, 21.0]
-    assert state.params.tolist() == [11.0, 12.0, 5.0]
+    # and the remaining length of what-if has one
+    assert state.params.tolist() == [11.0, 12.0, 5.0, 10.0]
     assert state.requests["predicted_tokens"].tolist() == [5, 10, 15, 20]
 
 
@@ -379,7 +380,7 @@ def test_policy_compiles_on_first_use_only(own_registry):
         """Return 0."""
         return 0
 
-    assert lazy._compiled == []
+    assert lazy._compiled == {}
     address = lazy.address
     assert address == lazy.address and len(lazy._compiled) == 1
 

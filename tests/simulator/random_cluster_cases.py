@@ -1,0 +1,696 @@
+"""Random cases of whole clusters for the comparison of the kernels with the reference: gateway, moves, faults, all.
+
+A case has a kind, which says what it is mainly about. Every policy exists twice: compiled under the decorators of
+servegym.simulator.policy, and as plain Python for the reference. No policy asks for what is an error.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from random_cases import (
+    GRID_PROFILES,
+    REAL_PROFILES,
+    _random_arrivals,
+    _random_budget,
+    _random_instants,
+    _random_lengths,
+    _spec,
+)
+from reference.cluster import ReferenceCluster
+from reference.model import Request
+from reference.options import ACCEPT as ACCEPTED
+from reference.options import REJECT as REJECTED
+from reference.options import Fault as ReferenceFault
+from reference.options import Options
+from reference.what_if import WhatIf
+
+from servegym.simulator.config import ClusterConfig
+from servegym.simulator.policy import (
+    admission_policy,
+    dispatch_policy,
+    estimator,
+    find_policy,
+    migration_policy,
+    queue_policy,
+    scaling_policy,
+)
+from servegym.simulator.profiles import profiles
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.views import (
+    ACCEPT,
+    HOLD,
+    REJECT,
+    context_tokens,
+    head_blocks,
+    held_tokens,
+    is_accepting,
+    is_active,
+    is_ready,
+    least_urgent_waiting,
+    marginal_latency_s,
+    n_decoding,
+    n_instances,
+    n_queues,
+    n_running,
+    n_waiting,
+    now_s,
+    predicted_finish_s,
+    prompt_tokens,
+    queue_length,
+    running_request,
+    tier,
+    tier_count,
+    used_blocks,
+    waiting_blocks,
+)
+from servegym.traces import Trace
+from servegym.traces.labels import Labels
+
+KINDS = (
+    "gateway-push-limit",
+    "gateway-pull",
+    "observation",
+    "migration",
+    "timeouts",
+    "faults",
+    "scaling",
+    "everything",
+)
+KV_BYTES = 1000  # a token, on the grid profiles
+MANY_BLOCKS = 2**30
+
+
+def _movable(name: str) -> str:
+    """Register a copy of a profile whose requests can be moved, and return its name."""
+    row = profiles()[name]
+    if row.kv_bytes_per_token is not None:
+        return name
+    model = name.split("/")[1]
+    values = {**row.__dict__, "model": f"{model}-moves", "kv_bytes_per_token": KV_BYTES}
+    moves = type(row)(**values)
+    profiles()[moves.name] = moves
+    return moves.name
+
+
+# Dispatch.
+
+
+@dispatch_policy(source="test: the least of many signals among the instances that accept")
+def test_signals(cluster, request, params, memory, rng):
+    """Return the accepting instance with the least mixture of everything a router sees."""
+    chosen, least = HOLD, 0
+    for i in range(n_instances(cluster)):
+        if not is_accepting(cluster, request, i):
+            continue
+        signal = 3 * head_blocks(cluster, i) + 5 * tier_count(cluster, i, tier(request))
+        signal += used_blocks(cluster, i) + 2 * waiting_blocks(cluster, i)
+        signal += 2 * n_running(cluster, i) + 3 * n_waiting(cluster, i)
+        signal += (held_tokens(cluster, i) + context_tokens(cluster, i)) // 16
+        if chosen == HOLD or signal < least:
+            chosen, least = i, signal
+    return chosen
+
+
+@dispatch_policy(source="test: HOLD in some 4 ms of every 12, else the first that accepts")
+def test_moods(cluster, request, params, memory, rng):
+    """Return the first accepting instance, or HOLD as time and request will."""
+    if (int(now_s(cluster) * 250) + request.index) % 3 == 0:
+        return HOLD
+    for k in range(n_instances(cluster)):
+        i = (request.index + k) % n_instances(cluster)
+        if is_accepting(cluster, request, i):
+            return i
+    return HOLD
+
+
+@dispatch_policy(source="test: the soonest finish by what-if")
+def test_soonest(cluster, request, params, memory, rng):
+    """Return the accepting instance on which the request would finish first."""
+    chosen, least = HOLD, 0.0
+    for i in range(n_instances(cluster)):
+        if is_accepting(cluster, request, i):
+            finish = predicted_finish_s(cluster, request, i)
+            if chosen == HOLD or finish < least - 1e-9:
+                chosen, least = i, finish
+    return chosen
+
+
+@dispatch_policy(source="test: the least marginal latency by what-if")
+def test_marginal(cluster, request, params, memory, rng):
+    """Return the accepting instance where the request costs everybody least."""
+    chosen, least = HOLD, 0.0
+    for i in range(n_instances(cluster)):
+        if is_accepting(cluster, request, i):
+            cost = marginal_latency_s(cluster, request, i, request.index % 2 == 1)
+            if chosen == HOLD or cost < least - 1e-9:
+                chosen, least = i, cost
+    return chosen
+
+
+def _accepting(cluster: ReferenceCluster, request: Request) -> list[int]:
+    return [i for i in range(len(cluster.engines)) if cluster.is_accepting(request, i)]
+
+
+def _signals(cluster: ReferenceCluster, request: Request) -> int | None:
+    def signal(i: int) -> int:
+        seen, more = cluster.observe(request, i), cluster.details(request, i)
+        total = 3 * more.head_blocks + 5 * more.tier_counts.get(request.tier, 0)
+        total += seen.used_blocks + 2 * seen.waiting_blocks
+        total += 2 * seen.n_running + 3 * seen.n_waiting
+        return total + (seen.held_tokens + more.context_tokens) // 16
+
+    return min(_accepting(cluster, request), key=signal, default=None)
+
+
+def _moods(cluster: ReferenceCluster, request: Request) -> int | None:
+    if (int(cluster.now / 1e12 * 250) + request.index) % 3 == 0:
+        return None
+    n = len(cluster.engines)
+    accepting = _accepting(cluster, request)
+    order = [(request.index + k) % n for k in range(n)]
+    return next((i for i in order if i in accepting), None)
+
+
+def _soonest(cluster: ReferenceCluster, request: Request) -> int | None:
+    what_if = WhatIf(cluster)
+    key = {i: what_if.finish_ps(request, i) for i in _accepting(cluster, request)}
+    return _first_least({i: value / 1e12 for i, value in key.items()})
+
+
+def _marginal(cluster: ReferenceCluster, request: Request) -> int | None:
+    what_if = WhatIf(cluster)
+    by_tier = request.index % 2 == 1
+    accepting = _accepting(cluster, request)
+    cost = {i: what_if.marginal_latency_ps(request, i, by_tier) / 1e12 for i in accepting}
+    return _first_least(cost)
+
+
+def _first_least(values: dict[int, float]) -> int | None:
+    chosen = None
+    for i, value in values.items():
+        if chosen is None or value < values[chosen] - 1e-9:
+            chosen = i
+    return chosen
+
+
+# Admission, with a memory: how often it is asked must agree, too.
+
+
+@admission_policy(source="test: by load, tier and how often it was asked", memory=1)
+def test_gate(cluster, request, params, memory, rng):
+    """Return HOLD at every fifth question and under load, REJECT for tier 3 under load."""
+    memory[0] += 1
+    load = 0
+    for i in range(n_instances(cluster)):
+        load += n_running(cluster, i) + n_waiting(cluster, i)
+    if tier(request) == 3 and load > 6:
+        return REJECT
+    if int(memory[0]) % 5 == 0 or load > 10:
+        return HOLD
+    return ACCEPT
+
+
+class _Gate:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, cluster: ReferenceCluster, request: Request) -> str | None:
+        self.asked += 1
+        seen = [cluster.observe(request, i) for i in range(len(cluster.engines))]
+        load = sum(s.n_running + s.n_waiting for s in seen)
+        if request.tier == 3 and load > 6:
+            return REJECTED
+        return None if self.asked % 5 == 0 or load > 10 else ACCEPTED
+
+
+# Queues.
+
+
+@queue_policy(source="test: the longest ready queue")
+def test_longest(cluster, params, memory, rng):
+    """Return the longest ready queue, the last of several."""
+    chosen, most = HOLD, 0
+    for q in range(n_queues(cluster)):
+        if is_ready(cluster, q) and queue_length(cluster, q) >= most:
+            chosen, most = q, queue_length(cluster, q)
+    return chosen
+
+
+@queue_policy(source="test: turns, ready or not, and HOLD", memory=1)
+def test_turns(cluster, params, memory, rng):
+    """Return the next non-empty queue from a place that moves on; HOLD every fourth time or under load."""
+    memory[0] += 1
+    load = 0
+    for i in range(n_instances(cluster)):
+        load += n_running(cluster, i)
+    if int(memory[0]) % 4 == 0 or load > 14:
+        return HOLD
+    for k in range(n_queues(cluster)):
+        q = (int(memory[0]) + k) % n_queues(cluster)
+        if queue_length(cluster, q) > 0:
+            return q
+    return HOLD
+
+
+def _longest(cluster: ReferenceCluster) -> int | None:
+    queues = cluster.gateway.queues
+    ready = [q for q in range(len(queues)) if cluster.gateway.is_ready(q)]
+    return max(ready, key=lambda q: (len(queues[q]), q), default=None)
+
+
+class _Turns:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, cluster: ReferenceCluster) -> int | None:
+        self.asked += 1
+        load = sum(cluster.observe(None, i).n_running for i in range(len(cluster.engines)))
+        if self.asked % 4 == 0 or load > 14:
+            return None
+        queues = cluster.gateway.queues
+        order = [(self.asked + k) % len(queues) for k in range(len(queues))]
+        return next((q for q in order if queues[q]), None)
+
+
+# Moves.
+
+
+@migration_policy(
+    source="test: the first decoder and the least urgent waiter of every instance", memory=1
+)
+def test_shift(cluster, moves, params, memory, rng):
+    """Write moves to an instance that changes from tick to tick, good and bad ones."""
+    memory[0] += 1
+    n, m = 0, n_instances(cluster)
+    for i in range(m):
+        j = (i + 1 + int(memory[0]) // 2) % m
+        first = last = -1
+        for k in range(n_decoding(cluster, i)):
+            r = running_request(cluster, i, k).index
+            first = r if first < 0 or r < first else first
+            last = max(last, r)
+        waiter = least_urgent_waiting(cluster, i, MANY_BLOCKS)
+        for r in (first, last, waiter if int(memory[0]) % 3 == 0 else -1):
+            if r >= 0:
+                moves[n, 0], moves[n, 1], moves[n, 2] = i, j, r
+                n += 1
+        if first >= 0:  # not there, unless j == i
+            moves[n, 0], moves[n, 1], moves[n, 2] = j, i, first
+            n += 1
+    return n
+
+
+class _Shift:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, cluster: ReferenceCluster) -> list[tuple[int, int, Request]]:
+        self.asked += 1
+        moves, m = [], len(cluster.engines)
+        for i, engine in enumerate(cluster.engines):
+            j = (i + 1 + self.asked // 2) % m
+            decoding = sorted((r for r in engine.running if engine.decodes(r)), key=_index)
+            chosen = decoding[:1] + decoding[-1:]
+            if self.asked % 3 == 0 and engine.waiting:
+                chosen.append(min(engine.waiting, key=lambda r, e=engine: _urgency(e, r)))
+            moves += [(i, j, r) for r in chosen]
+            moves += [(j, i, r) for r in decoding[:1]]
+        return moves
+
+
+def _index(request: Request) -> int:
+    return request.index
+
+
+def _urgency(engine: Any, r: Request) -> tuple[int, ...]:
+    return (-r.tier, engine.blocks_for(r.known), r.arrival_ps, r.index)
+
+
+# Scaling.
+
+
+@scaling_policy(source="test: by requests an active instance")
+def test_size(cluster, params, memory, rng):
+    """Return +1 above three requests an active instance, queues included, -1 below one."""
+    load, active = 0, 0
+    for i in range(n_instances(cluster)):
+        load += n_running(cluster, i) + n_waiting(cluster, i)
+        active += 1 if is_active(cluster, i) else 0
+    for q in range(n_queues(cluster)):
+        load += queue_length(cluster, q)
+    if load > 3 * active:
+        return 1
+    return -1 if load < 2 * active else 0
+
+
+def _size(cluster: ReferenceCluster) -> int:
+    seen = [cluster.observe(None, i) for i in range(len(cluster.engines))]
+    load = sum(s.n_running + s.n_waiting for s in seen)
+    load += sum(len(queue) for queue in cluster.gateway.queues)
+    active = cluster.fleet.states.count("active")
+    return 1 if load > 3 * active else -1 if load < 2 * active else 0
+
+
+# Estimation.
+
+
+def _remember(request, output_tokens, params, memory):
+    """Add a completion, with more weight to later ones."""
+    memory[0] = 0.5 * memory[0] + output_tokens
+    memory[1] = 0.5 * memory[1] + 1.0
+
+
+@estimator(source="test: weighted mean of the outputs seen", memory=2, observe=_remember)
+def test_learns(request, params, memory, rng):
+    """Return a mean of the outputs seen, later ones counting more."""
+    return memory[0] / memory[1] + prompt_tokens(request) % 3 if memory[1] > 0 else 20.5
+
+
+class _Learns:
+    def __init__(self) -> None:
+        self.memory = [0.0, 0.0]
+
+    def observe(self, request: Request) -> None:
+        """See a completion."""
+        _remember(None, request.output_tokens, None, self.memory)
+
+    def __call__(self, request: Request) -> float:
+        """Predict."""
+        if self.memory[1] == 0:
+            return 20.5
+        return self.memory[0] / self.memory[1] + request.prompt_tokens % 3
+
+
+REFERENCE_POLICIES: dict[str, Callable[[], Any]] = {
+    "test-signals": lambda: _signals,
+    "test-moods": lambda: _moods,
+    "test-soonest": lambda: _soonest,
+    "test-marginal": lambda: _marginal,
+    "test-gate": _Gate,
+    "test-longest": lambda: _longest,
+    "test-turns": _Turns,
+    "test-shift": _Shift,
+    "test-size": lambda: _size,
+    "test-learns": _Learns,
+}
+
+
+@dataclass(frozen=True)
+class ClusterCase:
+    """One random case."""
+
+    name: str  # kind and seed
+    config: ClusterConfig
+    trace: Trace
+    dispatch: str
+    reads_ps: tuple[int, ...]
+    horizon_ps: int | None
+
+
+def random_cluster_case(kind: str, seed: int) -> ClusterCase:
+    """Return the case of that kind and seed."""
+    rng = np.random.default_rng([seed, len(kind), ord(kind[0]), ord(kind[-1])])
+    is_grid = rng.random() < 0.6
+    engine = str(rng.choice(["vllm-v1", "vllm-v1", "vllm-v0", "sarathi", "static"]))
+    if kind in ("migration", "everything") and engine == "static":
+        engine = "vllm-v1"  # a policy would see its batch as decoders, the reference would not
+    n = int(rng.integers(3, 60))
+    prompt, output = _random_lengths(rng, n)
+    size = int(rng.choice([1, 4, 16, 16]))
+    need = -(-(prompt + output - 1) // size)
+    kv_blocks = int(need.max() * rng.choice([1.05, 1.3, 2.0, 4.0, 30.0])) + int(rng.integers(0, 3))
+    if rng.random() < 0.1:  # somebody does not fit
+        kv_blocks = max(1, int(need.max() * rng.uniform(0.6, 1.0)))
+    seats = int(rng.choice([1, 2, 3, 6, 64]))
+    instances = int(rng.integers(1, 5))
+    if kind == "migration":
+        instances = max(2, instances)
+    pool = [_movable(name) for name in (GRID_PROFILES if is_grid else REAL_PROFILES)]
+    is_mixed = instances > 1 and rng.random() < 0.3
+    orders = ["fcfs", "fcfs", "priority", "sjf", "test-aging", "test-shuffle"]
+    config: dict[str, Any] = {
+        "instances": instances,
+        "profile": tuple(pool[:2]) if is_mixed else str(rng.choice(pool)),
+        "engine": engine,
+        "max_num_seqs": seats,
+        "max_num_batched_tokens": _random_budget(rng, engine, seats, int((prompt + output).max())),
+        "kv_blocks": kv_blocks,
+        "block_size": size,
+        "watermark": None if rng.random() < 0.5 else float(rng.choice([0.0, 0.01, 0.1])),
+        "reserve_full_prompt": bool(rng.random() < 0.7),
+        "bypass_blocked": bool(rng.random() < 0.2) and engine != "static",
+        "batch_size": int(rng.integers(1, 8)),
+        "batch_wait_s": float(rng.choice([0.0, 0.003, 0.01])),
+        "order": str(rng.choice(orders)),
+        "tiers": 4,
+        "estimator": "oracle" if rng.random() < 0.5 else "test-learns",
+        "calibration": 1.0 if is_grid else float(rng.uniform(0.5, 2.0)),
+        "host_overhead_ms": float(rng.choice([0.0, 1.0])) if is_grid else float(rng.uniform(0, 3)),
+    }
+    arrival_ps = _random_arrivals(rng, n, is_grid)
+    span_s = max(0.05, float(arrival_ps[-1]) / 1e12 * 1.5)
+    for part in _PARTS[kind]:
+        config.update(part(rng, config, span_s))
+    dispatch = config.pop("dispatch", "test-signals")
+    reads = _random_instants(rng, arrival_ps, int(rng.integers(0, 8)), is_grid)
+    horizon_ps = None
+    if rng.random() < 0.2:
+        horizon_ps = int(np.rint(int(arrival_ps[-1] * rng.uniform(0.3, 1.5)) / 1e12 * 1e12))
+        reads = [t for t in reads if t <= horizon_ps]
+    trace = Trace(
+        arrival_s=arrival_ps / 1e12,
+        prompt_tokens=prompt.astype(np.int32),
+        output_tokens=output.astype(np.int32),
+        tier=rng.integers(0, 4, n).astype(np.int16),
+        tenant=Labels(("a", "b", "c"), rng.integers(0, 3, n).astype(np.int16)),
+    )
+    return ClusterCase(
+        f"{kind} {seed}", ClusterConfig(**config), trace, dispatch, tuple(reads), horizon_ps
+    )
+
+
+# What the kinds add to the configuration.
+
+
+def _gateway(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    queues = ["none", "tier", "tenant"]
+    return {
+        "queue_by": str(rng.choice(queues)),
+        "queue": None if rng.random() < 0.4 else str(rng.choice(["test-longest", "test-turns"])),
+        "admission": "test-gate" if rng.random() < 0.4 else None,
+        "hold_timer_s": float(rng.choice([0.005, 0.02, 0.1])),
+        "max_hold_s": float(rng.choice([0.3, 1.0])),
+        "dispatch": str(rng.choice(["test-signals", "test-signals", "test-moods"])),
+    }
+
+
+def _push_limit(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    return {"max_local_waiting": int(rng.integers(1, 4))}
+
+
+def _pull(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    return {"max_local_waiting": 0}
+
+
+def _maybe_gateway(
+    rng: np.random.Generator, config: dict[str, Any], span_s: float
+) -> dict[str, Any]:
+    if rng.random() < 0.5:
+        return {}
+    limit = rng.choice([0, 0, 1, 2])
+    return {**_gateway(rng, config, span_s), "max_local_waiting": int(limit)}
+
+
+def _stale(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    return {
+        "routers": int(rng.choice([1, 2, 3])),
+        "metrics_interval_s": float(rng.choice([0.007, 0.02, 0.1, 1.0])),
+    }
+
+
+def _maybe_stale(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    return _stale(rng, config, span_s) if rng.random() < 0.4 else {}
+
+
+def _moves(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    block_bytes = config["block_size"] * KV_BYTES
+    return {
+        "migration": "test-shift",
+        "rebalance_interval_s": float(rng.choice([0.006, 0.01, 0.05])),
+        "migration_stages": int(rng.choice([2, 2, 3, 5])),
+        "last_stage_blocks": None if rng.random() < 0.4 else int(rng.choice([1, 2, 4])),
+        # a block in so many milliseconds, on the grid
+        "link_gb_per_s": float(block_bytes / rng.choice([0.1, 1.0, 1.0, 3.0, 20.0]) * 1e-6),
+    }
+
+
+def _maybe_moves(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    return _moves(rng, config, span_s) if rng.random() < 0.7 else {}
+
+
+def _clients(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    limits = [0.012, 0.05, 0.3, None]
+    one = float(rng.choice([0.01, 0.04, 0.2]))
+    return {
+        "timeout_s": tuple(rng.permutation(np.array(limits))) if rng.random() < 0.5 else one,
+        "client_retries": int(rng.choice([0, 1, 3])),
+        "retry_backoff_s": float(rng.choice([0.004, 0.02, 0.1])),
+    }
+
+
+def _maybe_clients(
+    rng: np.random.Generator, config: dict[str, Any], span_s: float
+) -> dict[str, Any]:
+    return _clients(rng, config, span_s) if rng.random() < 0.6 else {}
+
+
+def _faults(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    """Return some faults; those of one kind on one instance do not overlap."""
+    faults: list[dict[str, Any]] = []
+    n = config.get("max_instances") or config["instances"]
+    for _ in range(int(rng.integers(1, 7))):
+        fault = {
+            "kind": str(rng.choice(["crash", "crash", "slow", "metrics", "link"])),
+            "instance": int(rng.integers(0, n)),
+            "at_s": round(float(rng.uniform(0, span_s)), 3),
+            "duration_s": round(float(rng.uniform(0.002, span_s / 2)), 3),
+            "factor": float(rng.choice([0.5, 2.0, 3.0, 1.7])),
+        }
+        if not any(_overlap(fault, other) for other in faults):
+            faults.append(fault)
+    return {"faults": tuple(faults), "on_failure": str(rng.choice(["retry", "retry", "fail"]))}
+
+
+def _overlap(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    is_same = a["kind"] == b["kind"] and a["instance"] == b["instance"]
+    ends = [fault["at_s"] + fault["duration_s"] for fault in (a, b)]
+    return is_same and a["at_s"] <= ends[1] and b["at_s"] <= ends[0]
+
+
+def _maybe_faults(
+    rng: np.random.Generator, config: dict[str, Any], span_s: float
+) -> dict[str, Any]:
+    return _faults(rng, config, span_s) if rng.random() < 0.6 else {}
+
+
+def _scaling(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> dict[str, Any]:
+    return {
+        "scaling": "test-size",
+        "max_instances": config["instances"] + int(rng.integers(0, 3)),
+        "min_instances": int(rng.integers(1, config["instances"] + 1)),
+        "scaling_interval_s": float(rng.choice([0.005, 0.02, 0.1])),
+        "startup_delay_s": float(rng.choice([0.0, 0.003, 0.02])),
+    }
+
+
+_PARTS: dict[str, tuple[Callable[..., dict[str, Any]], ...]] = {
+    "gateway-push-limit": (_gateway, _push_limit, _maybe_stale),
+    "gateway-pull": (_gateway, _pull, _maybe_stale),
+    "observation": (_stale,),
+    "migration": (_moves, _maybe_gateway, _maybe_stale),
+    "timeouts": (_clients, _maybe_gateway),
+    "faults": (_faults, _maybe_gateway, _maybe_stale),
+    "scaling": (_scaling, _maybe_gateway, _maybe_stale),
+    "everything": (_gateway, _maybe_gateway, _maybe_stale, _scaling, _moves, _clients, _faults),
+}
+
+
+# The two simulators.
+
+
+def reference_of(case: ClusterCase) -> ReferenceCluster:
+    """Return the reference cluster before its first event."""
+    config = case.config
+    rows = config.fleet_profiles
+    specs = [_spec(config, rows[i % len(rows)]) for i in range(config.most_instances)]
+    specs = [
+        type(spec)(
+            **{**spec.__dict__, "kv_bytes_per_token": rows[i % len(rows)].kv_bytes_per_token}
+        )
+        for i, spec in enumerate(specs)
+    ]
+    policies = {
+        role: None if name is None else REFERENCE_POLICIES[name]()
+        for role, name in [
+            ("admission", config.admission),
+            ("queue_policy", config.queue),
+            ("migration", config.migration),
+            ("scaling", config.scaling),
+            ("estimator", None if config.estimator == "oracle" else config.estimator),
+        ]
+    }
+    return ReferenceCluster(
+        specs,
+        _requests(case),
+        REFERENCE_POLICIES[case.dispatch](),
+        horizon_ps=case.horizon_ps,
+        metrics_interval_ps=_ps(config.metrics_interval_s),
+        routers=config.routers,
+        options=_options(config),
+        **policies,
+    )
+
+
+def _requests(case: ClusterCase) -> list[Request]:
+    trace = case.trace
+    arrival_ps = np.rint(trace.arrival_s * 1e12).astype(np.int64)
+    assert trace.tenant is not None
+    return [
+        Request(
+            index=r,
+            arrival_ps=int(arrival_ps[r]),
+            prompt_tokens=int(trace.prompt_tokens[r]),
+            output_tokens=int(trace.output_tokens[r]),
+            predicted_tokens=int(trace.output_tokens[r]),
+            tier=int(trace.tier[r]),
+            tenant=int(trace.tenant.codes[r]),
+        )
+        for r in range(len(trace))
+    ]
+
+
+def _options(config: ClusterConfig) -> Options:
+    timeouts = tuple(None if t is None else _ps(t) for t in config.timeouts_s())
+    faults = tuple(
+        ReferenceFault(
+            kind=fault.kind,
+            instance=fault.instance,
+            at_ps=_ps(fault.at_s),
+            duration_ps=_ps(fault.duration_s),
+            factor=fault.factor,
+        )
+        for fault in config.faults
+    )
+    return Options(
+        queue_by=config.queue_by,
+        max_local_waiting=config.max_local_waiting,
+        hold_timer_ps=_ps(config.hold_timer_s),
+        max_hold_ps=_ps(config.max_hold_s),
+        rebalance_interval_ps=_ps(config.rebalance_interval_s),
+        migration_stages=config.migration_stages,
+        last_stage_blocks=config.last_stage_blocks,
+        link_bytes_per_s=config.link_gb_per_s * 1e9,
+        scaling_interval_ps=_ps(config.scaling_interval_s),
+        startup_delay_ps=_ps(config.startup_delay_s),
+        instances=config.instances,
+        min_instances=config.min_instances,
+        faults=faults,
+        on_failure=config.on_failure,
+        timeout_ps=timeouts,
+        client_retries=config.client_retries,
+        retry_backoff_ps=_ps(config.retry_backoff_s),
+        snapshot_interval_ps=_ps(config.snapshot_interval_s),
+    )
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds * 1e12)
+
+
+def simulation_of(case: ClusterCase) -> Simulation:
+    """Return the simulation before its first event."""
+    horizon_s = None if case.horizon_ps is None else case.horizon_ps / 1e12
+    dispatch = find_policy("dispatch", case.dispatch)
+    return Simulation(case.trace, case.config, dispatch, horizon_s=horizon_s)
