@@ -13,7 +13,7 @@ from typing import Any
 from servegym.baselines.saturation import scale_to_load, scale_to_rate
 from servegym.baselines.systems import System, find_system
 from servegym.simulator.config import SCENARIOS, ClusterConfig
-from servegym.simulator.policy import Policy
+from servegym.simulator.policy import Policy, find_policy
 from servegym.simulator.result import Result, SavedResult, result_of
 from servegym.simulator.simulation import Simulation
 from servegym.traces import Trace
@@ -36,6 +36,7 @@ def simulate(
 ) -> Result:
     """Run a trace, or its file, to its end, or to horizon_s, and return what it gave.
 
+    What the system sets goes over the config; result.config is what it ran with.
     load: scale arrivals to that multiple of the fleet's saturation rate; rate_per_s: to that mean
     rate; neither: times as recorded. ValueError for a bad option, NoProgressError from the engine.
     """
@@ -52,7 +53,7 @@ def simulate(
         trace = scale_to_rate(trace, rate_per_s)
     simulation = Simulation(
         trace,
-        config,
+        chosen.configure(config),
         chosen.policy,
         dispatch_params=chosen.params,
         seed=seed,
@@ -96,7 +97,7 @@ def rerun(saved: SavedResult) -> Result:
     simulation = Simulation(
         saved.trace,
         config,
-        find_system(kept["dispatch"]).policy,
+        find_policy("dispatch", kept["dispatch"]),
         dispatch_params=kept["params"],
         seed=kept["seed"],
         horizon_s=kept["horizon_s"],

@@ -2,20 +2,26 @@
 
 Work: Azure conversation lengths, Poisson at 2.5 requests a second and instance, A100 x Llama-2-7B, sarathi with chunk
 512 and 7,424 blocks. Timed: simulate(prebuilt trace, config) and summary(), process time, in one compiled process;
-the median of `REPEATS`. Figures that are compared are measured in turns, so that a noisy moment hits both.
+the median of `REPEATS`. Figures that are compared are measured in turns, so that a noisy moment hits both. What-if rows
+use Astrolabe's own set-up: 12 A30 x Llama-2-7B, ShareGPT lengths, 48 sequences, 1,052 blocks; true lengths.
 """
 
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from servegym.baselines.saturation import scale_to_load
 from servegym.baselines.simulate import simulate
 from servegym.benchmarks.rows import Row
 from servegym.benchmarks.targets import NS, judged
 from servegym.simulator.config import ClusterConfig
+from servegym.simulator.policy import Param, dispatch_policy
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.views import max_num_seqs, n_instances, n_running, predicted_finish_s
 from servegym.traces import Trace, generate
 
 CLUSTER: dict[str, Any] = {
@@ -28,6 +34,18 @@ CLUSTER: dict[str, Any] = {
 RATE_PER_INSTANCE = 2.5
 N_REQUESTS, REPEATS = 100_000, 50
 SMALL, LARGE = 10_000, 10_000_000
+ASTROLABE: dict[str, Any] = {
+    "instances": 12,
+    "profile": "a30/Llama-2-7B/tp1",
+    "engine": "sarathi",
+    "max_num_batched_tokens": 512,
+    "max_num_seqs": 48,
+    "kv_blocks": 1052,
+    "estimator": "oracle",
+}
+BELOW_KNEE, AT_KNEE, BEYOND_KNEE = 0.6, 0.95, 1.1  # multiples of the saturation rate
+PREDICTIONS = 20  # of one request, for its time
+FEW_REPEATS = 9
 
 
 class Work:
@@ -39,6 +57,19 @@ class Work:
         self.config = ClusterConfig(instances=instances, **CLUSTER, **options)
         self.seconds: list[float] = []
         self._run()
+
+    @classmethod
+    def at_load(cls, load: float, system: str, n: int, params: str = "") -> "Work":
+        """Return work on Astrolabe's set-up at a multiple of its saturation rate; params: of the system."""
+        work = cls.__new__(cls)
+        work.system = system + params
+        work.config = ClusterConfig(**ASTROLABE)
+        work.trace = scale_to_load(
+            generate("sharegpt", n=n, rate_per_s=1.0, seed=0), work.config, load
+        )
+        work.seconds = []
+        work._run()
+        return work
 
     def _run(self) -> None:
         simulate(self.trace, self.config, self.system).summary()
@@ -66,7 +97,7 @@ def _trace(instances: int, n: int, tiers: int) -> Trace:
     return trace.assign_tiers([1 / tiers] * tiers, seed=0) if tiers > 1 else trace
 
 
-def time_in_turns(works: list[Work], repeats: int = REPEATS) -> None:
+def time_in_turns(works: Sequence[Work], repeats: int = REPEATS) -> None:
     """Time all works, one after the other, that many times."""
     for _ in range(repeats):
         for work in works:
@@ -75,7 +106,7 @@ def time_in_turns(works: list[Work], repeats: int = REPEATS) -> None:
 
 def run() -> list[Row]:
     """Return all rows of speed, size and memory."""
-    return [*fleet_rows(), *length_rows(), *memory_rows()]
+    return [*fleet_rows(), *what_if_rows(), *length_rows(), *memory_rows()]
 
 
 def fleet_rows() -> list[Row]:
@@ -94,6 +125,47 @@ def fleet_rows() -> list[Row]:
         judged("power-of-two, 4,096 instances", large.per_s),
         judged("power-of-two, cost at 4,096 / at 16", large.ns / small.ns),
     ]
+
+
+@dispatch_policy(
+    source="predicts many times where a batch is full, then takes it in turns",
+    name="benchmark-predict",
+    params=(Param("predictions", 0, "a request", 0, 1e6, is_whole=True),),
+    memory=2,  # next instance, requests predicted for
+)
+def predict_often(cluster, request, params, memory, rng):
+    """Return the next instance, after so many predictions for it if as many run there as it can seat."""
+    i = int(memory[0])
+    memory[0] = i + 1 if i + 1 < n_instances(cluster) else 0
+    if n_running(cluster, i) == max_num_seqs(cluster, i):
+        memory[1] += 1
+        for _ in range(int(params[0])):
+            predicted_finish_s(cluster, request, i)
+    return i
+
+
+def what_if_rows() -> list[Row]:
+    """Return what it costs to play futures."""
+    below, at = (Work.at_load(load, "astrolabe", N_REQUESTS) for load in (BELOW_KNEE, AT_KNEE))
+    time_in_turns([below, at], FEW_REPEATS)
+    return [
+        judged("astrolabe, 12 instances, load .6", below.per_s),
+        judged("astrolabe, 12 instances, near the knee", at.per_s),
+        judged("what-if prediction, batch 48", prediction_us()),
+    ]
+
+
+def prediction_us() -> float:
+    """Return the CPU-microseconds of one prediction where 48 requests run and some wait."""
+    with_them, without = (
+        Work.at_load(BEYOND_KNEE, "benchmark-predict", SMALL, f":predictions={k}")
+        for k in (PREDICTIONS, 0)
+    )
+    time_in_turns([with_them, without], FEW_REPEATS)
+    simulation = Simulation(with_them.trace, with_them.config, predict_often)
+    simulation.run()
+    n = PREDICTIONS * simulation.state.memory[1]
+    return 1e6 * (median(with_them.seconds) - median(without.seconds)) / n
 
 
 def length_rows() -> list[Row]:

@@ -14,11 +14,11 @@ import pandas as pd
 
 from servegym.baselines.saturation import saturation_rate
 from servegym.baselines.simulate import with_options
-from servegym.baselines.systems import System, find_system
+from servegym.baselines.systems import System, find_system, system_names
 from servegym.experiments.blocks import check_seeds
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.grid import play_grid
-from servegym.experiments.notes import notes_of
+from servegym.experiments.notes import notes_of, override_notes
 from servegym.experiments.progress import announce_compilation, bar
 from servegym.experiments.rerun import command_line
 from servegym.experiments.sources import (
@@ -63,8 +63,8 @@ def compare(
     load: mean rate as a fraction of what the cluster sustains; rate_per_s: in requests/s; neither:
     as recorded. reference: the system that differences are taken to, the first by default. seed:
     the first of the seeds. command: for the manifest, where there is none for what was given as an
-    object. options: fields of ClusterConfig. Raises ValueError for bad input, CellError naming
-    system and seed of a run that failed.
+    object. options: fields of ClusterConfig; what a system sets itself goes over them. Raises
+    ValueError for bad input, CellError naming system and seed of a run that failed.
     """
     check_seeds(seeds, seed)
     found = find_systems(systems)
@@ -90,6 +90,8 @@ def compare(
         asked |= {"arrivals": arrivals, "tier_mix": tier_mix}
         asked |= {"rate": rate_per_s, "horizon_s": horizon_s, "seed": seed, "whole": whole}
         command = command_line(asked | {"seeds": None if whole else seeds}, cluster)
+    resolved = {name: system.manifest(cluster) for name, system in found.items()}
+    notes = [*override_notes(resolved, cluster), *notes_of(cells, load_played, cluster)]
     return Comparison(
         runs=pd.DataFrame([cell.row for cell in cells]),
         reference=reference,
@@ -99,17 +101,19 @@ def compare(
         rate_per_s=rate_played,
         saturation_per_s=saturation_per_s,
         horizon_s=horizon_s,
-        notes=tuple(notes_of(cells, load_played, cluster)),
+        notes=tuple(notes),
         command=command,
+        resolved=resolved,
     )
 
 
 def find_systems(systems: Sequence[str | Policy | System]) -> dict[str, System]:
-    """Return the systems by name; ValueError for none, an unknown one or one named twice."""
+    """Return the systems by name, "all" as all there are; ValueError for none, an unknown one, one named twice."""
     if isinstance(systems, str):
         raise ValueError(f"systems = {systems!r}; must be a list of names")
+    wanted = [each for name in systems for each in (system_names() if name == "all" else [name])]
     found: dict[str, System] = {}
-    for system in map(find_system, systems):
+    for system in map(find_system, wanted):
         if system.name in found:
             raise ValueError(f"system {system.name!r} is named twice")
         found[system.name] = system

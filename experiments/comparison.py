@@ -6,6 +6,7 @@ writes runs.parquet, table.csv, comparison.png and manifest.json with the comman
 
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -35,7 +36,8 @@ class Comparison:
     reference: the system that differences are taken to. load: the one asked for, else mean rate
     over saturation, mean over seeds; rate_per_s likewise; None if all requests arrive at once.
     saturation_per_s: load 1.0, requests/s of the whole cluster. command: how to run it again; None
-    if a system, trace or workload was given as an object.
+    if a system, trace or workload was given as an object. config: the user's; resolved: what each
+    system made of it (System.manifest), by name.
     """
 
     runs: pd.DataFrame
@@ -48,6 +50,7 @@ class Comparison:
     horizon_s: float | None
     notes: tuple[str, ...]
     command: str | None
+    resolved: Mapping[str, Mapping[str, Any]]
 
     @property
     def systems(self) -> list[str]:
@@ -130,6 +133,7 @@ class Comparison:
         return {
             "command": self.command,
             "systems": self.systems,
+            "resolved": {name: dict(self.resolved[name]) for name in self.systems},
             "reference": self.reference,
             "seeds": self.seeds,
             "workload": self.workload,

@@ -42,6 +42,16 @@ PLAIN = (
     "workload_hash",
     "estimator",
 )
+# What the cluster did beside serving; in the table of a comparison where there are any.
+COUNTERS = (
+    "holds",
+    "admission_rejections",
+    "moves",
+    "aborted_moves",
+    "scale_ups",
+    "scale_downs",
+    "crashes",
+)
 # What routers see and who goes first: beside the text of all settings, to tell pooled runs apart.
 SETTINGS = ("metrics_interval_s", "routers", "order")
 OF_TIER = ("offered", "slo_attainment", "goodput_per_s")
@@ -100,7 +110,7 @@ def play_cell(
     except Exception as error:
         text = f"system {system.name!r}, seed {seed}: {type(error).__name__}: {error}"
         raise CellError(text) from error
-    row = {"system": system.name, "seed": seed} | flatten(summary) | settings_of(config)
+    row = {"system": system.name, "seed": seed} | flatten(summary) | settings_of(result.config)
     blocked = int(result.instances["n_blocked_heads"].sum())
     return Cell(row, tuple(summary["warnings"]), peak_kv_share(result), blocked)
 
@@ -132,11 +142,23 @@ def settings_of(config: ClusterConfig) -> dict[str, Any]:
 def flatten(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary as one flat row; with several tiers, each tier's measures as tier0_... too."""
     row = {key: summary[key] for key in ("offered", *STATUSES, *PLAIN)} | latencies(summary, "")
+    row |= prediction_errors(summary["prediction"])
+    row |= {key: summary[key] for key in COUNTERS if key in summary}
     if len(summary["tiers"]) > 1:
         for tier in summary["tiers"]:
             prefix = f"tier{tier['tier']}_"
             row |= latencies(tier, prefix) | {prefix + key: tier[key] for key in OF_TIER}
     return row
+
+
+def prediction_errors(measured: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """Return MAE and RMSE in tokens and MAPE as a share; None under the constant estimator."""
+    keys = {
+        "prediction_mae": "mae_tokens",
+        "prediction_rmse": "rmse_tokens",
+        "prediction_mape": "mape",
+    }
+    return {name: measured[key] if measured else None for name, key in keys.items()}
 
 
 def latencies(summary: Mapping[str, Any], prefix: str) -> dict[str, float | None]:

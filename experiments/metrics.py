@@ -57,6 +57,16 @@ UNSERVED = (
     Metric("rejected", "rejected", "requests", "lower"),
     Metric("unfinished", "unfinished", "requests", "lower"),
 )
+# What the cluster did beside serving, reported where it did it; a move is neither good nor bad.
+EVENTS = (
+    Metric("holds", "holds", "rounds", "neither"),
+    Metric("admission_rejections", "rejected by admission", "requests", "lower"),
+    Metric("moves", "moves", "", "neither"),
+    Metric("aborted_moves", "aborted moves", "", "neither"),
+    Metric("scale_ups", "scale-ups", "", "neither"),
+    Metric("scale_downs", "scale-downs", "", "neither"),
+    Metric("crashes", "crashes", "", "neither"),
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +86,9 @@ class Line:
 
 
 def metrics_of(runs: pd.DataFrame) -> list[Metric]:
-    """Return METRICS, and those of UNSERVED that are not 0 in every run."""
-    return [*METRICS, *(metric for metric in UNSERVED if any(runs[metric.key]))]
+    """Return METRICS, and those of UNSERVED and EVENTS that are not 0 in every run."""
+    rare = [metric for metric in (*UNSERVED, *EVENTS) if metric.key in runs.columns]
+    return [*METRICS, *(metric for metric in rare if any(runs[metric.key]))]
 
 
 def metric_interval(metric: Metric, values: Values) -> Interval:

@@ -5,7 +5,8 @@ Each note is one sentence with the numbers it rests on.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from servegym.experiments.grid import Cell
 from servegym.experiments.statistics import LEVEL
@@ -28,7 +29,7 @@ def notes_of(cells: Sequence[Cell], load: float | None, config: ClusterConfig) -
         tiers_note(cells, config.tiers),
         seeds_note(n_seeds),
         multiplicity_note(cells, n_seeds),
-        estimator_note(config.estimator),
+        *estimator_notes(cells),
     ]
     return [note for note in own if note] + merged_warnings(cells)
 
@@ -58,7 +59,7 @@ def overload_note(load: float) -> str | None:
 def rejected_note(cells: Sequence[Cell]) -> str | None:
     """Say when requests are rejected on arrival, because no instance could ever hold them."""
     offered = sum(cell.row["offered"] for cell in cells)
-    rejected = sum(cell.row["rejected"] for cell in cells)
+    rejected = sum(cell.row["rejected"] - cell.row.get("admission_rejections", 0) for cell in cells)
     if not rejected:
         return None
     percent = 100.0 * rejected / offered
@@ -111,10 +112,29 @@ def tiers_note(cells: Sequence[Cell], tiers: int) -> str | None:
     return f"all requests are of tier {used[0]} of {tiers}" if len(used) == 1 else None
 
 
-def estimator_note(estimator: str) -> str:
-    """Name what policies know of output lengths."""
-    truth = ", which knows the truth" if estimator == "oracle" else ""
-    return f"policies see output lengths predicted by estimator {estimator!r}{truth}"
+def override_notes(resolved: Mapping[str, Mapping[str, Any]], config: ClusterConfig) -> list[str]:
+    """Say where a system goes its own way although the user's config asked for something else."""
+    asked = config.model_dump(exclude_defaults=True)
+    found = []
+    for name, made in resolved.items():
+        over = {key: made["config"][key] for key in asked if key in made["config"]}
+        if over:
+            mine = ", ".join(f"{key}={value}" for key, value in over.items())
+            theirs = ", ".join(f"{key}={asked[key]}" for key in over)
+            found.append(f"{name} sets {mine} itself, over the cluster's {theirs}")
+    return found
+
+
+def estimator_notes(cells: Sequence[Cell]) -> list[str]:
+    """Name what policies know of output lengths, and which systems where that differs."""
+    users: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        users.setdefault(cell.row["estimator"], {})[cell.row["system"]] = None
+    return [
+        f"{', '.join(systems) if len(users) > 1 else 'policies'} see output lengths predicted by estimator "
+        f"{estimator!r}{', which knows the truth' if estimator == 'oracle' else ''}"
+        for estimator, systems in users.items()
+    ]
 
 
 def seeds_note(n_seeds: int) -> str | None:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from servegym.simulator.config import ClusterConfig
+from servegym.simulator.config import ClusterConfig, Fault
 
 
 def command_line(options: Mapping[str, Any], config: ClusterConfig) -> str:
@@ -36,5 +36,13 @@ def option_words(name: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [flag, ",".join(f"{key}={number!r}" for key, number in value.items())]
     if isinstance(value, list | tuple):
-        return [flag, ",".join(map(str, value))]
+        return [flag, ",".join(map(word_of, value))]
     return [flag, str(value)]
+
+
+def word_of(value: Any) -> str:
+    """Return one part of a list as a command takes it: a fault as kind:instance:at:duration:factor, None as none."""
+    if isinstance(value, Fault):
+        times = (value.at_s, value.duration_s, value.factor)
+        return ":".join([value.kind, str(value.instance), *map(repr, times)])
+    return "none" if value is None else str(value)

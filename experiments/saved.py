@@ -33,6 +33,7 @@ def load_comparison(folder: str | Path) -> Comparison:
             horizon_s=manifest["horizon_s"],
             notes=tuple(manifest["notes"]),
             command=manifest["command"],
+            resolved=manifest["resolved"],
         )
     except FileNotFoundError as error:
         raise ValueError(f"{folder} is no saved comparison: {error.filename} is missing") from None
@@ -59,6 +60,9 @@ def merge(comparisons: Sequence[Comparison], reference: str | None = None) -> Co
     names = list(dict.fromkeys(runs["system"].tolist()))
     if reference is not None and reference not in names:
         raise ValueError(f"reference = {reference!r}; must be one of {', '.join(names)}")
+    resolved = {
+        name: made for each in reversed(comparisons) for name, made in each.resolved.items()
+    }
     notes = dict.fromkeys(note for each in comparisons for note in each.notes)
     return replace(
         first,
@@ -66,4 +70,5 @@ def merge(comparisons: Sequence[Comparison], reference: str | None = None) -> Co
         reference=reference or first.reference,
         notes=tuple(notes),
         command=None,
+        resolved=resolved,
     )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Verdict = Literal["better", "worse", "no difference"]
-Direction = Literal["lower", "higher"]
+Direction = Literal["lower", "higher", "neither"]
 Values = Sequence[float | None] | NDArray[np.float64]
 
 LEVEL = 0.95
@@ -85,9 +85,10 @@ def paired_difference(values: Values, reference: Values, level: float = LEVEL) -
 def verdict(difference: Interval, better: Direction) -> Verdict | None:
     """Say what an interval of differences shows; `better` says which way the metric improves.
 
-    better or worse only if the whole interval lies on one side of 0; None without an interval.
+    better or worse only if the whole interval lies on one side of 0; None without an interval, or where neither way is
+    better.
     """
-    if difference.low is None or difference.high is None:
+    if better == "neither" or difference.low is None or difference.high is None:
         return None
     if difference.low <= 0.0 <= difference.high:
         return "no difference"

@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.simulator import state as layout
 from servegym.simulator.config import ClusterConfig
-from servegym.simulator.entries import catch_up_address
+from servegym.simulator.entries import catch_up_address, what_if_address
 from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
 from servegym.simulator.profiles import Profile
 from servegym.simulator.seconds import rint_ps, to_ps
@@ -133,9 +133,14 @@ def _n_queues(trace: Trace, config: ClusterConfig) -> int:
     return config.tiers if config.queue_by == "tier" else 1
 
 
+def counts_tiers(config: ClusterConfig) -> bool:
+    """Return whether requests are counted by instance and tier; else they are those that wait or run."""
+    return config.tiers > 1 or config.migration is not None
+
+
 def _n_tier_counts(config: ClusterConfig, n_views: int) -> int:
     """Return the length of `tiers`: true counts, and with stale metrics what was seen, and a view's own."""
-    if config.tiers == 1:
+    if not counts_tiers(config):
         return 0
     is_stale = config.metrics_interval_s > 0
     return config.tiers * (config.most_instances * (1 + is_stale) + (n_views if is_stale else 0))
@@ -212,6 +217,8 @@ def records(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
 def set_addresses(state: layout.State, simulation: "Simulation") -> None:
     """Store this process's addresses of engine entries and policies (mutates state.shared and state.policies)."""
     state.shared[0]["catch_up_address"] = catch_up_address()
+    if simulation.dispatch.uses_what_if:
+        state.shared[0]["what_if_address"] = what_if_address()
     for record, role in zip(state.policies, layout.ROLES, strict=True):
         policy, _ = simulation.decider(role)
         record["address"] = policy.address if policy else 0
@@ -285,9 +292,14 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["order"] = ORDERS.get(config.order, layout.BY_POLICY)
     shared["is_time_dependent"] = bool(simulation.order and simulation.order.is_time_dependent)
     shared["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
-    shared["snapshot_interval_ps"] = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
+    if simulation.dispatch.uses_what_if:
+        snapshot_ps = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
+        shared["snapshot_interval_ps"] = snapshot_ps
+        state.copied_instances["seen_ps"] = -1  # no snapshot yet
+        state.copied_requests["instance"] = NO_INSTANCE
     shared["n_routers"] = config.routers
     shared["n_tiers"] = config.tiers
+    shared["counts_tiers"] = counts_tiers(config)
     shared["local_limit"] = -1 if config.max_local_waiting is None else config.max_local_waiting
     deciders = (config.policy_of("estimation"), config.policy_of("remaining"))
     shared["n_observing"] = sum(bool(policy and policy.observe) for policy in deciders)

@@ -81,7 +81,7 @@ ADMIT = DISPATCH
 CHOOSE_QUEUE = int64(CLUSTER, FLOATS, FLOATS, STREAM)
 MIGRATE = int64(CLUSTER, MOVES, FLOATS, FLOATS, STREAM)
 SCALE = CHOOSE_QUEUE
-WHAT_IF = float64(int64, int64, int64, int64)
+WHAT_IF = float64(int64, int64, int64, int64, float64, float64)
 
 
 def python_address(function: Callable[..., Any]) -> int:
@@ -132,7 +132,15 @@ def _with_five(signature, generate):
     return call
 
 
-_INTRINSICS = {3: _with_three, 4: _with_four, 5: _with_five}
+def _with_six(signature, generate):
+    @intrinsic
+    def call(typing, address, a, b, c, d, e, f):
+        return signature.return_type(int64, *signature.args), generate
+
+    return call
+
+
+_INTRINSICS = {3: _with_three, 4: _with_four, 5: _with_five, 6: _with_six}
 
 call_catch_up = _caller(CATCH_UP)
 call_dispatch = _caller(DISPATCH)

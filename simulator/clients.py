@@ -129,7 +129,9 @@ def _plan_retry(state, r, now_ps):
     control, request = state.control[0], state.requests[r]
     if request.attempt >= control.client_retries:
         return
-    wait_ps = control.retry_backoff_ps * 2.0**request.attempt  # a float: 2**100 is too much for int64
+    wait_ps = (
+        control.retry_backoff_ps * 2.0**request.attempt
+    )  # a float: 2**100 is too much for int64
     if wait_ps > LATEST_PS - now_ps or now_ps + int(wait_ps) >= control.horizon_ps:
         return
     request.place = WITH_CLIENT

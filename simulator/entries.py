@@ -2,30 +2,52 @@
 
 from functools import lru_cache
 
-from numba import boolean, int64
+from numba import boolean, float64, int64
 
 from servegym.simulator import views
-from servegym.simulator.calls import CATCH_UP, CLUSTER, MOVES, REQUEST, python_address, state_at
+from servegym.simulator.calls import (
+    CATCH_UP,
+    CLUSTER,
+    MOVES,
+    REQUEST,
+    WHAT_IF,
+    python_address,
+    state_at,
+)
 from servegym.simulator.iteration import advance
 from servegym.simulator.kernel import IS_JIT_DISABLED, compile_entry
 from servegym.simulator.refresh import last_refresh_ps, store_observed
 from servegym.simulator.state import BLOCKS, NEVER
 from servegym.simulator.stretch import split_at_read
+from servegym.simulator.what_if import what_if
+from servegym.simulator.what_if_snapshot import last_snapshot_ps, store_snapshot
 
 
 def catch_up(state_pointer, i, until_ps, depth):
-    """Bring instance i to until_ps, storing its metrics if it passes a refresh; depth BLOCKS: its blocks, too."""
+    """Bring instance i to until_ps, storing its metrics and a snapshot if it passes one; depth BLOCKS: its blocks, too."""
     state = state_at(state_pointer)
     shared, instance = state.shared[0], state.instances[i]
     is_stale = shared.metrics_interval_ps > 0 and until_ps < NEVER
-    refresh_ps = last_refresh_ps(shared, instance, until_ps - shared.is_early) if is_stale else -1
+    is_aged = shared.snapshot_interval_ps > 0 and until_ps < NEVER
+    seen_ps = until_ps - shared.is_early  # refreshes come after faults, moves and cancellations
+    refresh_ps = last_refresh_ps(shared, instance, seen_ps) if is_stale else -1
+    snapshot_ps = last_snapshot_ps(shared, seen_ps) if is_aged else -1
     while True:
-        is_due = instance.seen_ps < refresh_ps
-        advance(state, i, refresh_ps if is_due else until_ps)
-        if not is_due:
+        is_refresh = is_stale and instance.seen_ps < refresh_ps
+        is_snapshot = is_aged and state.copied_instances[i].seen_ps < snapshot_ps
+        next_ps = until_ps
+        if is_refresh:
+            next_ps = refresh_ps
+        if is_snapshot:
+            next_ps = min(next_ps, snapshot_ps)
+        advance(state, i, next_ps)
+        if not (is_refresh or is_snapshot):
             break
-        split_at_read(state, i, instance, refresh_ps)
-        store_observed(state, i, refresh_ps)
+        split_at_read(state, i, instance, next_ps)
+        if is_refresh and next_ps == refresh_ps:
+            store_observed(state, i, refresh_ps)
+        if is_snapshot and next_ps == snapshot_ps:
+            store_snapshot(state, i, snapshot_ps)
     if depth == BLOCKS:
         split_at_read(state, i, instance, until_ps)
     return 0
@@ -33,7 +55,7 @@ def catch_up(state_pointer, i, until_ps, depth):
 
 # Compiled with the engine, so that a new policy compiles itself alone.
 ACCESSORS = {
-    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues),
+    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues, views.block_size),
     (CLUSTER, int64): (
         views.n_waiting,
         views.n_running,
@@ -53,6 +75,7 @@ ACCESSORS = {
         views.is_ready,
         views.n_decoding,
         views.n_movable,
+        views.n_preempted_waiting,
         views.request_at,
     ),
     (CLUSTER, int64, int64): (
@@ -61,10 +84,15 @@ ACCESSORS = {
         views.running_blocks,
         views.least_urgent_waiting,
     ),
-    (CLUSTER, REQUEST): (views.has_taker,),
+    (CLUSTER, REQUEST): (views.has_taker, views.known_blocks_of),
     (CLUSTER, int64, int64, MOVES, int64): (views.write_waiting,),
-    (CLUSTER, REQUEST, int64): (views.is_accepting, views.predicted_finish_s),
+    (CLUSTER, REQUEST, int64): (
+        views.is_accepting,
+        views.predicted_finish_s,
+        views.prefill_alone_ms,
+    ),
     (CLUSTER, REQUEST, int64, boolean): (views.marginal_latency_s,),
+    (CLUSTER, REQUEST, int64, float64, float64): (views.finish_within_s,),
     (REQUEST,): (
         views.prompt_tokens,
         views.predicted_tokens,
@@ -91,3 +119,13 @@ def _compiled():
 def catch_up_address() -> int:
     """Return the address of `catch_up` in this process (compiles on first use)."""
     return python_address(catch_up) if IS_JIT_DISABLED else _compiled().address
+
+
+@lru_cache(maxsize=1)
+def _compiled_what_if():
+    return compile_entry(what_if, WHAT_IF)
+
+
+def what_if_address() -> int:
+    """Return the address of `what_if` in this process (compiles on first use, apart from the rest)."""
+    return python_address(what_if) if IS_JIT_DISABLED else _compiled_what_if().address

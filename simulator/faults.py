@@ -115,7 +115,7 @@ def _lose_requests(state, i, now_ps):
     size = state.shared[0].block_size
     for phase in range(i * size, (i + 1) * size):
         state.phases[phase] = 0
-    if state.shared[0].n_tiers > 1:
+    if state.shared[0].counts_tiers:
         for p in range(state.shared[0].n_tiers):
             state.tiers[tier_row(state, i) + p] = 0
 

@@ -30,15 +30,15 @@ def advance(state, i, until_ps):
         if instance.stretch_end_ps != NEVER:
             if instance.stretch_end_ps > until_ps:
                 break
-            _end_stretch(state, i, instance)
+            end_stretch(state, i, instance)
         else:
             if instance.wake_ps >= until_ps:
                 break
-            _start_iteration(state, i, instance, instance.wake_ps)
+            start_iteration(state, i, instance, instance.wake_ps)
 
 
 @kernel
-def _start_iteration(state, i, instance, now_ps):
+def start_iteration(state, i, instance, now_ps):
     """Form and start the next iteration (mutates slots, blocks, queue and the requests' progress)."""
     engine = state.engines[instance.engine]
     if state.shared[0].is_time_dependent and instance.n_waiting > 0:
@@ -77,7 +77,7 @@ def _refuse_head(state, i, instance):
 
 
 @kernel
-def _end_stretch(state, i, instance):
+def end_stretch(state, i, instance):
     """Apply the stretch in flight: tokens streamed, completions, decoders made of finished prefills."""
     now_ps = instance.stretch_end_ps
     if state.engines[instance.engine].kind == STATIC:

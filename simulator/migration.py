@@ -194,6 +194,7 @@ def _begin_copy(state, source, destination, r, position):
     control.n_moves += 1
     move = state.moves[m]
     move.held_blocks = 0
+    move.attempt = state.requests[r].attempt
     move.start_ps, move.stop_ps = shared.now_ps, -1
     move.request, move.source, move.destination = r, source, destination
     move.step, move.stage = COPYING, 1
@@ -235,6 +236,9 @@ def _reserve(state, i, blocks, with_seat):
 @kernel
 def _copy(state, move, blocks):
     """Send blocks over both links, behind what they have to send already; the step ends when they have arrived."""
+    if blocks == 0:
+        move.next_ps = state.shared[0].now_ps
+        return
     here, there = state.instances[move.source], state.instances[move.destination]
     begin_ps = max(state.shared[0].now_ps, here.link_free_ps, there.link_free_ps)
     move.next_ps = begin_ps + blocks * state.engines[here.engine].block_copy_ps
@@ -271,7 +275,7 @@ def _overwrite(old, new):
     old.request, old.source, old.destination = new.request, new.source, new.destination
     old.step, old.stage = new.step, new.stage
     old.copied_blocks, old.reserved_blocks = new.copied_blocks, new.reserved_blocks
-    old.held_blocks = new.held_blocks
+    old.held_blocks, old.attempt = new.held_blocks, new.attempt
     old.preemptions, old.has_seat = new.preemptions, new.has_seat
     old.has_ended, old.outcome = new.has_ended, new.outcome
 
@@ -292,12 +296,19 @@ def _play_move(state, move):
 
 
 @kernel
+def _has_ended(state, move):
+    """Return whether the request that a move was begun for has ended; its client may have asked again meanwhile."""
+    request = state.requests[move.request]
+    return request.status != UNFINISHED or request.attempt != move.attempt
+
+
+@kernel
 def _end_stage(state, move):
     """End a stage during which the request went on decoding: one more, or the last, or nothing."""
     control, request = state.control[0], state.requests[move.request]
     here, there = state.instances[move.source], state.instances[move.destination]
     interrupt(state, move.source, state.shared[0].now_ps)
-    if request.status != UNFINISHED:
+    if _has_ended(state, move):
         end_move(state, move, ENDED_FIRST)
         return
     if request.preemptions != move.preemptions:
@@ -334,7 +345,7 @@ def _stop(state, move):
     shared, request = state.shared[0], state.requests[move.request]
     here = state.instances[move.source]
     interrupt(state, move.source, shared.now_ps)
-    if request.status != UNFINISHED:
+    if _has_ended(state, move):
         end_move(state, move, ENDED_FIRST)
         return
     position = find_seat(state, here, move.request)

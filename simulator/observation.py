@@ -36,5 +36,5 @@ def _add_placement(state, router, i, request, refresh_ps):
     view.waiting += 1
     view.waiting_blocks += blocks
     view.held_tokens += request.prompt_tokens + request.predicted_tokens
-    if state.shared[0].n_tiers > 1:
+    if state.shared[0].counts_tiers:
         state.tiers[view_row(state, index) + request.tier] += 1

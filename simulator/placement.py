@@ -7,6 +7,7 @@ from servegym.simulator.state import AT_INSTANCE, NEVER, STATIC
 from servegym.simulator.stretch import cut_at_arrival
 from servegym.simulator.tiers import count_tier
 from servegym.simulator.waiting import append_waiting
+from servegym.simulator.what_if_snapshot import note_placement
 
 
 @kernel
@@ -15,6 +16,8 @@ def place(state, i, r):
     shared = state.shared[0]
     if shared.metrics_interval_ps > 0:
         record_placement(state, i, r, shared.now_ps)
+    if shared.snapshot_interval_ps > 0:
+        note_placement(state, i, r)
     join_waiting(state, i, r)
 
 
@@ -26,9 +29,16 @@ def join_waiting(state, i, r):
         advance(state, i, shared.now_ps)
     request = state.requests[r]
     request.instance, request.place = i, AT_INSTANCE
+    count_tier(state, i, request, 1)
+    join_queue(state, instance, r)
+
+
+@kernel
+def join_queue(state, instance, r):
+    """Let request r wait at an instance that stands at now; one that could admit it next looks at it."""
+    shared, request = state.shared[0], state.requests[r]
     append_waiting(state, instance, r)
     instance.held_tokens += request.prompt_tokens + request.predicted_tokens
-    count_tier(state, i, request, 1)
     engine = state.engines[instance.engine]
     if instance.stretch_end_ps != NEVER:
         if instance.stretch > 1:

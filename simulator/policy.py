@@ -184,7 +184,11 @@ class Policy:
 
 
 MOST_MEMORY = 10**8  # floats
-WHAT_IF = {"predicted_finish_s", "marginal_latency_s"}  # accessors that play an instance's future
+WHAT_IF = {
+    "predicted_finish_s",
+    "finish_within_s",
+    "marginal_latency_s",
+}  # accessors that play an instance's future
 _REGISTRY: dict[tuple[str, str], Policy] = {}
 
 # Packages whose modules are all imported at the first look-up of a name: policies are plug-ins, the simulator knows

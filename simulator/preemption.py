@@ -83,6 +83,8 @@ def preempt(state, i, instance, position, is_scheduled):
     state.requests[r].preemptions += 1
     instance.n_preemptions += 1
     return_waiting(state, instance, r)
+    if instance.n_parked + instance.n_incoming > 0:
+        return  # what a move keeps will be free again: no standstill
     instance.preemptions_since += 1
     if instance.preemptions_since > instance.n_running + instance.n_waiting + 1:
         state.shared[0].error = NO_PROGRESS

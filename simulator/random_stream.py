@@ -4,6 +4,8 @@ Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators (2
 used in kernels: a snapshot could not hold it.
 """
 
+import math
+
 import numpy as np
 
 from servegym.simulator.kernel import kernel
@@ -35,3 +37,10 @@ def random_below(rng, n):
 def random_float(rng):
     """Return a uniform float64 in [0, 1)."""
     return np.float64(next_uint64(rng) >> _S11) * 2.0**-53
+
+
+@kernel
+def random_normal(rng):
+    """Return a standard normal deviate, from two uniform ones (Box and Muller, 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - random_float(rng)))
+    return radius * math.cos(2.0 * math.pi * random_float(rng))

@@ -40,7 +40,7 @@ def store_observed(state, i, refresh_ps):
     if instance.head != NO_REQUEST:
         head = state.requests[instance.head]
         instance.seen_head_blocks = blocks_for(state.shared[0], head.prompt_tokens + head.generated)
-    if state.shared[0].n_tiers > 1:
+    if state.shared[0].counts_tiers:
         for p in range(state.shared[0].n_tiers):
             state.tiers[seen_row(state, i) + p] = state.tiers[tier_row(state, i) + p]
 
@@ -51,7 +51,7 @@ def restart_view(state, view, refresh_ps):
     record = state.views[view]
     record.since_ps = refresh_ps
     record.waiting = record.waiting_blocks = record.held_tokens = record.first_blocks = 0
-    if state.shared[0].n_tiers > 1:
+    if state.shared[0].counts_tiers:
         for p in range(state.shared[0].n_tiers):
             state.tiers[view_row(state, view) + p] = 0
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.kernel import SIMULATOR_HASH
+from servegym.simulator.prediction_error import prediction_error
 from servegym.simulator.slo import DEFAULT_SLO, Slo
 from servegym.simulator.state import FINISHED
 from servegym.simulator.summary import summarise
@@ -40,7 +41,7 @@ class Result:
 
     records: state.REQUEST[n], the offered requests in order of arrival. system: the name it was
     asked for by; dispatch and params: the policy behind it. offered_load: the multiple of the
-    saturation rate that was asked for, if any.
+    saturation rate that was asked for, if any. ledger: state.LEDGER, the moves that have ended.
     """
 
     trace: Trace
@@ -56,6 +57,7 @@ class Result:
     engines: np.ndarray
     gateway: np.ndarray
     control: np.ndarray
+    ledger: np.ndarray
     n_bad_predictions: int
     cut_ps: int
 
@@ -72,9 +74,20 @@ class Result:
 
         return request_table(self)
 
+    @cached_property
+    def moves(self) -> "pd.DataFrame":
+        """One row a move between instances that has ended (columns: move_table.py)."""
+        from servegym.simulator.move_table import move_table
+
+        return move_table(self)
+
     def summary(self, slo: Slo = DEFAULT_SLO) -> dict[str, Any]:
         """Return counts, latencies, SLO attainment, costs and what was run (summary.py)."""
         return summarise(self, slo)
+
+    def prediction_error(self) -> dict[str, Any]:
+        """Return how far predicted lengths were from the truth (prediction_error.py), whatever the estimator."""
+        return prediction_error(self)
 
     @property
     def total_latency_s(self) -> float:
@@ -183,6 +196,7 @@ def result_of(
         engines=simulation.state.engines,
         gateway=simulation.state.gateway.copy(),
         control=simulation.state.control.copy(),
+        ledger=simulation.state.ledger[: int(simulation.state.control[0]["n_ledger"])].copy(),
         n_bad_predictions=int(shared["n_bad_predictions"]),
         cut_ps=int(shared["now_ps"]),
     )

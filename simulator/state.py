@@ -161,6 +161,7 @@ MOVE = np.dtype(
         ("stage", "i4"),
         ("copied_blocks", "i4"),
         ("reserved_blocks", "i4"),
+        ("attempt", "i4"),  # of the request when the move began
         ("held_blocks", "i4"),  # of a parked request, at its source
         ("preemptions", "i4"),  # of the request when the move began
         ("has_seat", "i2"),  # 1: a seat is parked at the destination
@@ -213,6 +214,7 @@ SHARED = np.dtype(
         ("catch_up_address", "i8"),  # compiled `catch_up`, which accessors inside policies call
         ("what_if_address", "i8"),  # compiled `what_if`, likewise
         ("n_tiers", "i8"),
+        ("counts_tiers", "i8"),  # 1: `tiers` is kept
         ("local_limit", "i8"),  # -1: push; 0: pull; else waiting requests an instance accepts
         ("snapshot_interval_ps", "i8"),  # 0: what-if sees the present
         ("n_observing", "i8"),  # policies that are shown completions

@@ -159,7 +159,9 @@ def interrupt(state, i, now_ps):
     if instance.stretch_end_ps != NEVER:
         if instance.stretch > 1:
             _set_length(instance, state.engines[instance.engine], 1)
-            if instance.stretch_end_ps <= now_ps:  # it ends now, inside the stretch as it was planned
+            if (
+                instance.stretch_end_ps <= now_ps
+            ):  # it ends now, inside the stretch as it was planned
                 call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)
     else:
         wake(instance, now_ps)

@@ -11,6 +11,8 @@ import numpy as np
 
 from servegym.simulator import metrics, unloaded
 from servegym.simulator.accounting import LOW_BITS, Account, take_account
+from servegym.simulator.prediction_error import prediction_error
+from servegym.simulator.move_table import move_counts
 from servegym.simulator.seconds import PS_PER_S
 from servegym.simulator.slo import Slo, tier_weight
 from servegym.simulator.state import CANCELLED, FAILED, FINISHED, REJECTED, UNFINISHED
@@ -53,6 +55,7 @@ def summarise(result: "Result", slo: Slo) -> dict[str, Any]:
         if len(result.records)
         else None,
         "total_latency_s": total_latency_s(totals),
+        "prediction": prediction_error(result) if is_predicting(result) else None,
         **identity_of(result),
         "warnings": warnings_of(result, totals),
     }
@@ -168,7 +171,13 @@ def events_of(result: "Result") -> dict[str, int]:
         "client_retries": int(control["n_client_retries"]),
         "scale_ups": int(control["n_scale_ups"]),
         "scale_downs": int(control["n_scale_downs"]),
+        **move_counts(result),
     }
+
+
+def is_predicting(result: "Result") -> bool:
+    """Return whether the estimator tells requests apart; the constant one's error is left to who asks for it."""
+    return result.config.estimator != "constant"
 
 
 def identity_of(result: "Result") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How many requests of every tier an instance has: kept only when there are several tiers.
+"""How many requests of every tier an instance has: kept when there are several tiers, or requests move.
 
 `tiers` holds K counts an instance, true ones; with stale metrics then K an instance as last seen, and K a view.
 """
@@ -27,5 +27,5 @@ def view_row(state, view):
 @kernel
 def count_tier(state, i, request, sign):
     """Let a request come to (+1) or leave (-1) instance i (mutates tiers)."""
-    if state.shared[0].n_tiers > 1:
+    if state.shared[0].counts_tiers:
         state.tiers[tier_row(state, i) + request.tier] += sign

@@ -4,8 +4,11 @@ With metrics_interval_s > 0 a router sees each instance as it stood at the last 
 placements since; with 0 everybody sees the truth. Source: docs/engine.md section 9.
 """
 
+import numpy as np
+
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_catch_up, call_what_if, state_at
+from servegym.simulator.iteration_time import iteration_ps
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
 from servegym.simulator.seats import blocks_of_decoder
@@ -115,6 +118,12 @@ def held_tokens(cluster, i):
 
 
 @kernel
+def block_size(cluster):
+    """Return the tokens of one KV block."""
+    return cluster.shared[0].block_size
+
+
+@kernel
 def head_blocks(cluster, i):
     """Return the blocks that the first waiting request of instance i needs for what it knows; 0 if none waits."""
     i = checked(cluster, i)
@@ -146,7 +155,7 @@ def tier_count(cluster, i, p):
     i, n_tiers = checked(cluster, i), cluster.shared[0].n_tiers
     if p < 0 or p >= n_tiers:
         return 0
-    if n_tiers == 1:
+    if not cluster.shared[0].counts_tiers:
         return n_waiting(cluster, i) + n_running(cluster, i)
     tiers = state_at(cluster.shared[0].state_pointer).tiers
     if cluster.shared[0].metrics_interval_ps > 0:
@@ -173,6 +182,26 @@ def max_num_seqs(cluster, i):
     """Return the most requests that run at once on instance i."""
     engine = cluster.engines[cluster.instances[checked(cluster, i)].engine]
     return engine.batch_size if engine.kind == STATIC else engine.max_num_seqs
+
+
+@kernel
+def block_size(cluster):
+    """Return the tokens in a KV block."""
+    return cluster.shared[0].block_size
+
+
+@kernel
+def n_preempted_waiting(cluster, i):
+    """Return the waiting requests of instance i that were ever preempted (the truth)."""
+    return _counted(cluster, checked(cluster, i)).n_once_preempted
+
+
+@kernel
+def prefill_alone_ms(cluster, request, i):
+    """Return how long an iteration of instance i that prefills the request's prompt and nothing else takes, ms."""
+    engine = cluster.engines[cluster.instances[checked(cluster, i)].engine]
+    tokens = request.records[request.index].prompt_tokens
+    return iteration_ps(engine, tokens, tokens * (tokens + 1), 0, 0) / 1e9
 
 
 @kernel
@@ -328,6 +357,13 @@ def write_waiting(cluster, i, destination, moves, n):
 
 
 @kernel
+def known_blocks_of(cluster, request):
+    """Return the blocks that a request needs for what it knows, its prompt and streamed tokens, while it waits."""
+    record = request.records[request.index]
+    return blocks_for(cluster.shared[0], record.prompt_tokens + record.generated)
+
+
+@kernel
 def request_at(cluster, r):
     """Return request r of the trace."""
     return Request(state_at(cluster.shared[0].state_pointer).requests, int(r))
@@ -336,9 +372,20 @@ def request_at(cluster, r):
 @kernel
 def predicted_finish_s(cluster, request, i):
     """Return in how many seconds the request would finish, if instance i got it and nothing else from now on."""
+    return finish_within_s(cluster, request, i, 0.0, np.inf)
+
+
+@kernel
+def finish_within_s(cluster, request, i, tokens, limit_s):
+    """Return predicted_finish_s with `tokens` as the request's predicted output (0: its own), or infinity.
+
+    Infinity when it is later than limit_s: for whoever looks for the least, which is found sooner.
+    """
     shared = cluster.shared[0]
     i = checked(cluster, i)
-    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, FINISH)
+    return call_what_if(
+        shared.what_if_address, shared.state_pointer, i, request.index, FINISH, tokens, limit_s
+    )
 
 
 @kernel
@@ -346,7 +393,9 @@ def marginal_latency_s(cluster, request, i, is_weighted):
     """Return by how many seconds the request would lengthen the latencies of all on instance i, its own included."""
     shared = cluster.shared[0]
     i, what = checked(cluster, i), MARGINAL_BY_TIER if is_weighted else MARGINAL
-    return call_what_if(shared.what_if_address, shared.state_pointer, i, request.index, what)
+    return call_what_if(
+        shared.what_if_address, shared.state_pointer, i, request.index, what, 0.0, np.inf
+    )
 
 
 @kernel

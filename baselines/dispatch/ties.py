@@ -1,6 +1,7 @@
-"""Where a scan over instances begins, so that ties are shared instead of going to instance 0."""
+"""Ties: where a scan over instances begins, so that they are shared instead of going to instance 0, or a draw."""
 
 from servegym.simulator.kernel import kernel
+from servegym.simulator.random_stream import random_below
 from servegym.simulator.views import n_instances
 
 
@@ -10,3 +11,9 @@ def rotation(memory, cluster):
     start = int(memory[0])
     memory[0] = start + 1 if start + 1 < n_instances(cluster) else 0
     return start
+
+
+@kernel
+def takes_turn(rng, n_equal):
+    """Return whether the n-th of equals replaces the one chosen before: each is chosen with chance 1/n (mutates rng)."""
+    return n_equal == 1 or random_below(rng, n_equal) == 0

@@ -60,12 +60,39 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+def numbers(text: str) -> list[float]:
+    """Read "1,2.5"; ValueError for anything else."""
+    return [number(part) for part in text.split(",")]
+
+
 def settings(text: str) -> dict[str, float]:
     """Read "name=number,name=number"; ValueError for anything else."""
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(key and sign for key, sign, _ in pairs):
         raise ValueError(f"{text!r} is not name=number,name=number")
     return {key.strip(): number(amount) for key, _, amount in pairs}
+
+
+def limits(text: str) -> float | tuple[float | None, ...]:
+    """Read one number, or one a tier with "none" for no limit: 10,60,none."""
+    found = tuple(None if part.strip() == "none" else number(part) for part in text.split(","))
+    return found[0] if len(found) == 1 and found[0] is not None else found
+
+
+FAULT_PARTS = ("kind", "instance", "at_s", "duration_s", "factor")
+
+
+def faults(text: str) -> list[dict[str, str]]:
+    """Read kind:instance:at:duration[:factor],...; ClusterConfig judges the values. ValueError for anything else."""
+    found = [
+        dict(zip(FAULT_PARTS, part.strip().split(":"), strict=False)) for part in text.split(",")
+    ]
+    for part, fault in zip(text.split(","), found, strict=True):
+        if not 4 <= part.count(":") + 1 == len(fault):
+            raise ValueError(
+                f"{part!r} is not kind:instance:at:duration or kind:instance:at:duration:factor"
+            )
+    return found
 
 
 QUIET = arg(help_behavior_hint="")  # helps state their defaults themselves
@@ -76,7 +103,10 @@ WholeNumber = Annotated[int | None, value(whole_number, "N"), QUIET]
 GivenNumber = Annotated[int, value(whole_number, "N"), QUIET]
 Truth = Annotated[bool | None, value(truth, "{true,false}"), QUIET]
 Names = Annotated[list[str] | None, value(names, "NAME,NAME"), QUIET]
+Numbers = Annotated[list[float] | None, value(numbers, "X,X"), QUIET]
 Settings = Annotated[dict[str, float] | None, value(settings, "NAME=X,..."), QUIET]
+Limits = Annotated[float | tuple[float | None, ...] | None, value(limits, "X[,X]"), QUIET]
+Faults = Annotated[list[dict[str, str]] | None, value(faults, "KIND:I:AT:FOR"), QUIET]
 Flag = Annotated[bool, QUIET]
 Json = Annotated[bool, arg(name="json", help_behavior_hint="")]
 

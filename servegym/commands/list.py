@@ -1,16 +1,25 @@
 """`servegym list`: the names that other commands take."""
 
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from servegym.commands.arguments import parse
+from servegym.commands.arguments import Json, parse
+from servegym.commands.policy_lists import (
+    Record,
+    policies_text,
+    policy_record,
+    policy_records,
+    system_records,
+    systems_text,
+    with_params,
+)
 
 if TYPE_CHECKING:
-    from servegym.simulator.policy import Param, Policy
     from servegym.simulator.profiles import Profile
     from servegym.traces import Workload
 
@@ -18,6 +27,7 @@ DESCRIPTION = """Print names, one a line, with what each is.
 
 examples:
   servegym list systems
+  servegym list policies --json
   servegym list arrivals"""
 Line = tuple[str, str]
 
@@ -32,13 +42,8 @@ class Options:
         tyro.conf.arg(metavar="NAMES"),
     ]
     """Which names: systems, policies, orders, estimators, profiles, scenarios, workloads, arrivals or tier-mixes."""
-
-
-def systems() -> list[Line]:
-    """Return the named systems with their parameters."""
-    from servegym.baselines.systems import find_system, system_names
-
-    return [(name, with_params(find_system(name).policy)) for name in system_names()]
+    json_: Json = False
+    """Print them as one JSON document."""
 
 
 def orders() -> list[Line]:
@@ -56,30 +61,8 @@ def of_kind(kind: str) -> list[Line]:
     """Return the registered policies of a kind with their parameters."""
     from servegym.simulator.policy import find_policy, policy_names
 
-    return [(name, with_params(find_policy(kind, name))) for name in policy_names(kind)]
-
-
-def with_params(policy: "Policy") -> str:
-    """Return what a policy does, and the range and default of what can be set."""
-    return " ".join([policy.summary, *(param_text(param) for param in policy.params)])
-
-
-def param_text(param: "Param") -> str:
-    """Return a parameter as it is written on the command line, with its range."""
-    shown = "<from the trace>" if callable(param.default) else f"{param.default:g}"
-    whole = "whole, " if param.is_whole else ""
-    return (
-        f"[{param.name}={shown}, {whole}{param.low:,.10g} to {param.high:,.10g} {param.unit}".strip()
-        + "]"
-    )
-
-
-def policies() -> list[Line]:
-    """Return every registered policy with its kind and its source."""
-    from servegym.simulator.policy import SIGNATURES, find_policy, policy_names
-
-    found = [find_policy(kind, name) for kind in SIGNATURES for name in policy_names(kind)]
-    return [(p.name, f"{p.kind}: {p.summary} [{p.source}]") for p in found]
+    found = [find_policy(kind, name) for name in policy_names(kind)]
+    return [(policy.name, with_params(policy_record(policy))) for policy in found]
 
 
 def profiles() -> list[Line]:
@@ -165,8 +148,6 @@ def describe(model: "Workload") -> str:
 
 
 LISTS: dict[str, Callable[[], list[Line]]] = {
-    "systems": systems,
-    "policies": policies,
     "orders": orders,
     "estimators": estimators,
     "profiles": profiles,
@@ -175,17 +156,39 @@ LISTS: dict[str, Callable[[], list[Line]]] = {
     "arrivals": arrivals,
     "tier-mixes": tier_mixes,
 }
+# Those with more to say than a line: as records, and as text.
+LONG: dict[str, tuple[Callable[[], list[Record]], Callable[[], str]]] = {
+    "systems": (system_records, systems_text),
+    "policies": (policy_records, policies_text),
+}
 
 
 def run(arguments: Sequence[str]) -> int:
     """Print one list."""
     options = parse(Options, arguments, "list", DESCRIPTION)
-    if options.what not in LISTS:
+    known = [*LONG, *LISTS]
+    if options.what not in known:
         from servegym.traces.names import near_match
 
-        raise ValueError(f"nothing called {options.what!r}; {near_match(options.what, LISTS)}")
-    lines = LISTS[options.what]()
-    width = max((len(name) for name, _ in lines), default=0)
-    for name, text in lines:
-        print(f"{name:<{width}}  {text}".rstrip())
+        raise ValueError(f"nothing called {options.what!r}; {near_match(options.what, known)}")
+    if options.json_:
+        print(json.dumps(records_of(options.what), indent=2, allow_nan=False))
+    else:
+        print(text_of(options.what))
     return 0
+
+
+def records_of(what: str) -> list[Record]:
+    """Return a list as plain values."""
+    if what in LONG:
+        return LONG[what][0]()
+    return [{"name": name, "about": text} for name, text in LISTS[what]()]
+
+
+def text_of(what: str) -> str:
+    """Return a list as text, names first."""
+    if what in LONG:
+        return LONG[what][1]()
+    lines = LISTS[what]()
+    width = max((len(name) for name, _ in lines), default=0)
+    return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in lines)

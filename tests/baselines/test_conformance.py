@@ -20,6 +20,7 @@ DISPATCH = [
     for name in policy_names("dispatch")
     if find_policy("dispatch", name).function.__module__.startswith("servegym.")
 ]
+FIRST_OF_EQUALS = {"n-tier", "infaas-vllm"}  # published so: ties go to the lowest index
 ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")
 BIG = "a100_sxm/Llama-3.1-8B/tp1"
 pytestmark = pytest.mark.parametrize("name", DISPATCH)
@@ -52,7 +53,9 @@ def test_choice_is_always_an_instance_that_accepts_the_request(name, options, en
     records = run(name, busy_trace(), engine=engine, **MIXED, **options).state.requests
     assert (records["status"] == FINISHED).all()
     assert set(records["instance"][records["need_blocks"] > 1000].tolist()) <= {1, 4}
-    assert set(records["instance"].tolist()) == set(range(7))
+    fast = {0, 1, 3, 4, 6}  # a policy that foresees finishes may leave SLOW alone
+    least_used = fast if find_policy("dispatch", name).uses_what_if else set(range(7))
+    assert set(records["instance"].tolist()) >= least_used
 
 
 @pytest.mark.parametrize("options", [{}, STALE], ids=["true", "stale"])
@@ -104,5 +107,7 @@ def test_memory_of_the_estimator_is_left_alone(name):
 def test_identical_idle_instances_are_all_used(name):
     trace = Trace(np.arange(200.0), np.full(200, 10), np.full(200, 2))
     shares = np.bincount(run(name, trace).state.requests["instance"], minlength=4)
-    # chance: 50 +- 6
-    assert shares.min() >= 25
+    if name in FIRST_OF_EQUALS:
+        assert shares.tolist() == [200, 0, 0, 0]
+    else:  # chance: 50 +- 6
+        assert shares.min() >= 25

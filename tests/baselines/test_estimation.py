@@ -1,14 +1,18 @@
 """Estimators: what they predict, and what must hold for every one that ships."""
 
+import math
+
 import numpy as np
 import pytest
 from flat_profile import FLAT
+from scipy import stats
 
 from servegym.baselines.estimation.constant import mean_output_tokens
+from servegym.baselines.estimation.normal import random_normal
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy, policy_names
 from servegym.simulator.simulation import Simulation
-from servegym.traces import Trace
+from servegym.traces import Labels, Trace
 from servegym.traces.workload import generate
 
 ESTIMATORS = [
@@ -47,6 +51,148 @@ def test_oracle_predicts_the_truth():
     trace = generate("azure-conv", 300, 10.0, 0)
     records = run(trace, "oracle").state.requests
     assert records["predicted_tokens"].tolist() == trace.output_tokens.tolist()
+
+
+def predicted(trace: Trace, estimator: str, seed: int = 0, **params: float) -> list[int]:
+    """Return the predictions of a whole run, in order of arrival."""
+    return run(trace, estimator, seed, **params).state.requests["predicted_tokens"].tolist()
+
+
+def one_after_the_other(outputs: list[int], prompt: int = 10, **labels) -> Trace:
+    """Return requests so far apart that each ends before the next comes."""
+    n = len(outputs)
+    return Trace(np.arange(n) * 1000.0, np.full(n, prompt), outputs, **labels)
+
+
+# The noisy estimator.
+
+
+def test_normal_deviates_are_box_and_mullers_of_two_uniforms():
+    # splitmix64 in whole numbers, beside the kernel's
+    def uniform() -> float:
+        nonlocal state
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        mixed = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+        return ((mixed ^ (mixed >> 31)) >> 11) * 2.0**-53
+
+    state, rng = 42, np.array([42], np.uint64)
+    for _ in range(5):
+        radius = math.sqrt(-2.0 * math.log(1.0 - uniform()))
+        assert random_normal(rng) == pytest.approx(radius * math.cos(2 * math.pi * uniform()))
+
+
+def test_normal_deviates_are_standard_normal():
+    rng = np.array([1], np.uint64)
+    drawn = [random_normal(rng) for _ in range(20_000)]
+    assert stats.kstest(drawn, "norm").pvalue > 0.01
+
+
+def test_noisy_without_error_is_the_oracle():
+    trace = generate("azure-conv", 300, 10.0, 0)
+    assert predicted(trace, "noisy", error=0.0) == trace.output_tokens.tolist()
+
+
+def test_noisy_has_the_error_asked_for():
+    # MAE of 1 + N(0, .2) is .2 * sqrt(2 / pi) = .1596 of the truth; clipping and rounding play no part
+    trace = Trace(np.arange(4000.0), np.full(4000, 10), np.full(4000, 1000))
+    factors = np.array(predicted(trace, "noisy", error=0.2)) / 1000
+    assert factors.mean() == pytest.approx(1.0, abs=4 * 0.2 / math.sqrt(4000))
+    assert abs(factors - 1).mean() == pytest.approx(0.1596, rel=0.05)
+
+
+def test_noisy_clips_its_factor_and_predicts_a_token_at_least():
+    trace = Trace(np.arange(400.0), np.full(400, 10), np.where(np.arange(400) < 200, 1000, 2))
+    factors = np.array(predicted(trace, "noisy", error=5.0))
+    # 1 + 5 z < .1 for 43 % of all deviates, > 5 for 21 %
+    assert {100, 5000} <= set(factors[:200].tolist())
+    assert factors[:200].min() == 100 and factors[:200].max() == 5000
+    assert factors[200:].min() == 1 and factors[200:].max() == 10
+
+
+# By category.
+
+
+def test_category_predicts_the_mean_of_each_category():
+    labels = Labels(("a", "b"), [1, 0, 1, 1])
+    trace = one_after_the_other([10, 100, 20, 60], category=labels)
+    # b: (10 + 20 + 60) / 3 = 30, a: 100
+    assert predicted(trace, "category") == [30, 100, 30, 30]
+    assert predicted(trace, "category", mean_0=7) == [30, 7, 30, 30]
+
+
+def test_category_without_categories_is_the_mean_of_all():
+    assert predicted(one_after_the_other([10, 20, 60]), "category") == [30, 30, 30]
+
+
+def test_category_beyond_its_table_is_the_mean_of_all():
+    labels = Labels([str(c) for c in range(12)], [11, 10, 9])
+    assert predicted(one_after_the_other([10, 20, 60], category=labels), "category") == [30, 30, 60]
+
+
+# DriftSched's.
+
+TASKS = {
+    "category": Labels(("report", "short_qa"), [1, 0, 1, 1]),
+    "tenant": Labels(("batch", "premium"), [1, 0, 1, 1]),
+}
+
+
+def test_driftsched_is_base_times_tenant_times_prompt_length():
+    # 64 * 1.2 * 1.1 = 84.48; 512 * .8 * 1.1 = 450.56; codes are found by name, in whatever order
+    trace = one_after_the_other([32, 9, 1000, 9], prompt=100, **TASKS)
+    assert predicted(trace, "driftsched", adaptive=0) == [84, 450, 84, 84]
+    # the prompt's factor ends at 1.5: 64 * 1.2 * 1.5 = 115.2
+    long = one_after_the_other([32, 9, 1000, 9], prompt=900, **TASKS)
+    assert predicted(long, "driftsched", adaptive=0)[0] == 115
+
+
+def test_driftsched_moves_each_categorys_bias_towards_what_it_sees():
+    # 32 / 64 = .5: B = .9 + .1 * .5 = .95, and 84.48 * .95 = 80.26; then 1000 / 64 is cut to 3:
+    # B = .9 * .95 + .3 = 1.155, and 84.48 * 1.155 = 97.57. The report in between does not touch it.
+    trace = one_after_the_other([32, 9, 1000, 9], prompt=100, **TASKS)
+    assert predicted(trace, "driftsched") == [84, 450, 80, 97]
+
+
+def test_driftsched_forgets_at_rate_alpha():
+    # alpha = 1 keeps the last ratio only: 84.48 * .5 = 42.24, 84.48 * 3 = 253.44
+    trace = one_after_the_other([32, 9, 1000, 9], prompt=100, **TASKS)
+    assert predicted(trace, "driftsched", alpha=1.0) == [84, 450, 42, 253]
+
+
+def test_driftsched_of_unknown_tasks_corrects_the_workloads_mean():
+    # mean 40; 40 * 1.1 = 44; then B = .9 + .1 * 20 / 40 = .95: 41.8; and .9 * .95 + .1 * 1.5 = 1.005: 44.22
+    trace = one_after_the_other([20, 60, 40], prompt=100)
+    assert predicted(trace, "driftsched") == [44, 41, 44]
+
+
+# The quantile estimator.
+
+
+def test_quantile_moves_down_when_it_covers_and_up_when_it_does_not():
+    # in logs by .1 * .5 = .05: 100, 100 / e**.05 = 95.12 after 50, 100 again after 200
+    trace = one_after_the_other([50, 200, 60])
+    assert predicted(trace, "quantile", start=100, step=0.1) == [100, 95, 100]
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9])
+def test_quantile_covers_the_share_asked_for(q):
+    outputs = np.ceil(np.random.default_rng(0).exponential(200, 4000))
+    trace = Trace(np.arange(4000) * 100.0, np.full(4000, 10), outputs)
+    covered = outputs <= predicted(trace, "quantile", q=q, start=10)
+    assert covered[1000:].mean() == pytest.approx(q, abs=0.03)
+
+
+def test_case_20_estimators_that_learn_start_from_a_stated_prediction():
+    """Before anything has ended, a learned length was 0, NaN or a crash."""
+    tasks = {name: labels.take(slice(3)) for name, labels in TASKS.items()}
+    trace = one_after_the_other([10, 20, 60], prompt=100, **tasks)
+    trace = Trace.from_frame(trace.to_frame().assign(arrival_s=0.0))
+    assert predicted(trace, "quantile") == [30, 30, 30]
+    assert predicted(trace, "driftsched") == [84, 450, 84]
+
+
+# Every estimator.
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

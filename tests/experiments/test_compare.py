@@ -12,12 +12,12 @@ from scipy import stats
 
 from servegym.__main__ import main
 from servegym.baselines.saturation import saturation_rate
-from servegym.baselines.systems import find_system
+from servegym.baselines.systems import find_system, system_names
 from servegym.experiments import grid
-from servegym.experiments.compare import compare
+from servegym.experiments.compare import compare, find_systems
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.grid import CellError, ConservationError, check_conservation
-from servegym.experiments.metrics import METRICS, comparison_lines
+from servegym.experiments.metrics import METRICS, comparison_lines, metrics_of
 from servegym.experiments.statistics import Interval
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Policy
@@ -90,6 +90,17 @@ def test_every_metric_has_a_row_for_every_system(comparison: Comparison):
         "goodput",
         "preemptions",
     ]
+
+
+def test_runs_keep_the_prediction_error_of_estimators_that_tell_requests_apart(
+    comparison: Comparison,
+):
+    names = ["prediction_mae", "prediction_rmse", "prediction_mape"]
+    assert comparison.runs[names].isna().to_numpy().all()
+    noisy = small(["round-robin"], estimator="noisy", estimator_params={"error": 0.1})
+    mae, rmse, mape = (column(noisy, name) for name in names)
+    # mean size of N(0, .1): .0798; the rounding of short outputs adds a little
+    assert mape == pytest.approx(0.0798, abs=0.02) and (mae > 0).all() and (mae < rmse).all()
 
 
 def test_one_system_under_two_names_shows_no_difference_at_all():
@@ -238,6 +249,8 @@ def test_saved_files_hold_the_runs_the_table_and_the_manifest(comparison: Compar
     "options",
     [
         {},
+        {"faults": [{"kind": "slow", "instance": 1, "at_s": 0.1, "duration_s": 9, "factor": 1.5}]},
+        {"tiers": 2, "timeout_s": (500.0, None), "client_retries": 1, "queue_by": "none"},
         {"instances": 2, "order": "sjf", "bypass_blocked": True, "reserve_full_prompt": False},
         {"horizon_s": 9.0, "seed": 3, "profile": ("l4/Qwen1.5-1.8B/tp1", "a10/Llama-2-7B/tp1")},
     ],
@@ -353,6 +366,53 @@ def test_a_trace_keeps_its_own_arrivals():
     trace = generate("azure-conv", n=3000, rate_per_s=10.0, seed=0)
     with pytest.raises(ValueError, match="arrivals = 'poisson'; a trace has its own arrivals"):
         compare(["random"], trace, arrivals="poisson", seeds=2, progress=False)
+
+
+def test_one_policy_at_several_settings_is_compared_in_one_call():
+    names = [f"least-requests:metrics_interval_s={interval}" for interval in ("0", "5")]
+    comparison = small(names, instances=8)
+    seen = [column(comparison, "metrics_interval_s", name).tolist() for name in names]
+    assert seen == [[0.0] * 4, [5.0] * 4]
+    ttft = [column(comparison, "ttft_mean_s", name).mean() for name in names]
+    assert ttft[0] < ttft[1]  # the stale one herds
+    assert comparison.resolved[names[1]] == {
+        "dispatch": "least-requests",
+        "params": {},
+        "config": {"metrics_interval_s": 5.0},
+    }
+    assert comparison.manifest()["resolved"][names[0]]["config"] == {}
+
+
+def test_what_a_system_sets_over_the_config_is_said(comparison: Comparison):
+    notes = "\n".join(small(["random", "vllm-priority"], order="sjf").notes)
+    assert "vllm-priority sets order=priority itself, over the cluster's order=sjf" in notes
+    assert not any("itself" in note for note in comparison.notes)
+
+
+def test_estimators_are_named_with_the_systems_that_use_them():
+    notes = "\n".join(small(["random", "random:estimator=oracle"]).notes)
+    assert "random see output lengths predicted by estimator 'constant'" in notes
+    assert (
+        "random:estimator=oracle see output lengths predicted by estimator 'oracle', which knows"
+        in notes
+    )
+
+
+def test_all_stands_for_every_system():
+    assert list(find_systems(["all"])) == system_names()
+    with pytest.raises(ValueError, match="'random' is named twice"):
+        find_systems(["random", "all"])
+
+
+def test_what_a_cluster_did_beside_serving_is_in_the_table_where_it_did_it():
+    runs = pd.DataFrame({"system": ["a", "b"], "seed": 0, "moves": [3, 0], "holds": 0})
+    runs = runs.assign(**{metric.key: 1.0 for metric in METRICS}, rejected=0, unfinished=0)
+    lines = [
+        line for line in comparison_lines(runs, "a", metrics_of(runs)) if line.metric.key == "moves"
+    ]
+    assert [line.mean.mean for line in lines] == [3.0, 0.0]
+    assert lines[1].verdict is None  # a move is neither good nor bad
+    assert "holds" not in {metric.key for metric in metrics_of(runs)}
 
 
 def test_what_was_given_as_an_object_has_no_command_to_run_it_again():

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
@@ -11,9 +10,11 @@ import pytest
 
 from servegym.__main__ import main
 from servegym.commands import arguments, compare
-from servegym.commands.cluster_options import ClusterOptions
-from servegym.experiments import progress
-from servegym.simulator.config import SCENARIOS, ClusterConfig
+from servegym.commands.cluster_options import ClusterOptions, given_options
+from servegym.experiments import grid, progress
+from servegym.experiments.grid import ConservationError
+from servegym.simulator.config import SCENARIOS, ClusterConfig, Fault
+from servegym.simulator.policy import SIGNATURES, policy_names
 from servegym.simulator.profiles import profiles
 from servegym.traces import generate, workload_names
 from servegym.traces.arrivals import PROCESSES
@@ -83,6 +84,17 @@ MISTAKES = {
     "compare --systems random --scenario tigt": "unknown scenario 'tigt'; did you mean 'tight'?",
     "compare --systems random --order sfj": "did you mean 'sjf'?",
     "compare --systems random --workload azure": "did you mean 'azure-conv'?",
+    "compare --systems random --loads .6,x": "--loads: 'x' is not a number",
+    "compare --systems random --loads .6 --load 1": "--loads names all loads; leave --load",
+    "compare --systems random --workloads all --workload sharegpt": "--workloads names all workloads",
+    "compare --systems random --workloads azure": "did you mean 'azure-conv'?",
+    "compare --systems random --check --rate 3": "--check plays short runs at --loads; leave --rate out",
+    "compare --systems random --check --loads 0": "load = 0.0; must be finite and > 0",
+    "compare --systems random --faults crash:0:60": "'crash:0:60' is not kind:instance:at:duration",
+    "compare --systems random --faults crash:9:60:1": "faults.0.instance = 9; there are 0 .. 3",
+    "compare --systems random --timeout-s x": "'x' is not a number",
+    "compare --systems random --queue-by user": "queue_by = 'user'; input should be 'none', 'tier'",
+    "compare --systems random:order=sfj": "unknown ordering policy 'sfj'; did you mean 'sjf'?",
     "compare --systems random --whole": "whole plays a trace file once",
     "compare --systems random --whole --seeds 3": "--whole plays the file once",
     "compare --systems random --reserve-full-prompt 2": "'2' is neither true nor false",
@@ -196,6 +208,14 @@ def test_options_reach_the_cluster(capsys: Capture):
     )
     words += " --reserve-full-prompt false --profile h100_sxm/Llama-3.1-8B/tp1,l4/Qwen1.5-1.8B/tp1"
     words += " --metrics-interval-s 0.5 --routers 2 --tiers 2 --estimator oracle"
+    words += " --remaining-params outlived_tokens=20 --snapshot-interval-s 1 --queue-by tenant"
+    words += " --max-local-waiting 3 --hold-timer-s 0.2 --max-hold-s 30 --rebalance-interval-s 2"
+    words += (
+        " --migration-stages 3 --last-stage-blocks 16 --link-gb-per-s 25 --scaling-interval-s 3"
+    )
+    words += " --startup-delay-s 9 --min-instances 2 --max-instances 5 --on-failure fail"
+    words += " --faults slow:1:5:60:1.5,crash:0:1e5:2 --timeout-s 500,none --client-retries 2"
+    words += " --retry-backoff-s 4 --reject-penalty-s 7 --block-size 32"
     assert main(["simulate", "--requests", "200", "--load", "0.5", "--json", *words.split()]) == 0
     config = ClusterConfig(**json.loads(capsys.readouterr().out)["config"])
     assert config == ClusterConfig(
@@ -210,7 +230,36 @@ def test_options_reach_the_cluster(capsys: Capture):
         routers=2,
         tiers=2,
         estimator="oracle",
+        remaining_params={"outlived_tokens": 20},
+        snapshot_interval_s=1,
+        queue_by="tenant",
+        max_local_waiting=3,
+        hold_timer_s=0.2,
+        max_hold_s=30,
+        rebalance_interval_s=2,
+        migration_stages=3,
+        last_stage_blocks=16,
+        link_gb_per_s=25,
+        scaling_interval_s=3,
+        startup_delay_s=9,
+        min_instances=2,
+        max_instances=5,
+        on_failure="fail",
+        faults=(
+            Fault(kind="slow", instance=1, at_s=5, duration_s=60, factor=1.5),
+            Fault(kind="crash", instance=0, at_s=1e5, duration_s=2),
+        ),
+        timeout_s=(500, None),
+        client_retries=2,
+        retry_backoff_s=4,
+        reject_penalty_s=7,
+        block_size=32,
     )
+
+
+def test_a_limit_is_one_for_all_tiers_or_one_a_tier():
+    assert arguments.limits("30") == 30 and arguments.limits("none") == (None,)
+    assert arguments.limits("10,60,none") == (10, 60, None)
 
 
 def test_a_scenario_sets_what_is_not_given():
@@ -219,23 +268,21 @@ def test_a_scenario_sets_what_is_not_given():
 
 
 def test_cluster_options_are_those_of_the_config_and_state_its_defaults(capsys: Capture):
-    assert {f.name for f in fields(ClusterOptions)} - {"scenario"} == set(
-        ClusterConfig.model_fields
-    )
+    assert set(given_options(ClusterOptions())) == set(ClusterConfig.model_fields)
     with pytest.raises(SystemExit):
         main(["simulate", "--help"])
     text = capsys.readouterr().out.partition("cluster options")[2].replace("│", " ")
     text = " ".join(text.split())
     for name, field in ClusterConfig.model_fields.items():
         about = text.split(f"--{name.replace('_', '-')} ")[1].split(" --")[0]
-        if field.default not in (None, {}):
+        if field.default not in (None, {}, ()):
             assert f"({field.default})" in about, name
 
 
 def test_list_names_what_there_is(capsys: Capture):
     for what, expected in {
-        "systems": ["round-robin", "power-of-two"],
-        "policies": ["least-requests", "sjf", "oracle"],
+        "systems": ["round-robin", "power-of-two", "vllm-priority"],
+        "policies": list(SIGNATURES),
         "orders": ["fcfs", "priority", "sjf"],
         "estimators": ["constant", "oracle"],
         "profiles": list(profiles()),
@@ -245,14 +292,16 @@ def test_list_names_what_there_is(capsys: Capture):
         "tier-mixes": mix_names(),
     }.items():
         assert main(["list", what]) == 0
-        named = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+        lines = capsys.readouterr().out.splitlines()
+        named = [line.split()[0] for line in lines if not line.startswith(" ")]
         assert set(expected) <= set(named) and len(named) == len(set(named))
 
 
 def test_lists_say_how_parameters_are_given(capsys: Capture):
     for what, expected in {
-        "systems": "power-of-two         Return the sampled instance with the fewest requests, waiting or running. "
-        "[d=2, whole, 1 to 64 instances]",
+        "systems": "dispatch=least-requests, order=priority",
+        "policies": "power-of-two Return the sampled instance with the fewest requests, waiting or running. "
+        "[d=2, whole, 1 to 64 instances] {Mitzenmacher 2001, on requests}",
         "estimators": "constant  Predict the same output tokens for every request. "
         "[tokens=<from the trace>, 1 to 1,073,741,824 tokens]",
         "scenarios": "tight    kv_blocks=6,000, max_num_seqs=128",
@@ -265,9 +314,98 @@ def test_lists_say_how_parameters_are_given(capsys: Capture):
         assert " ".join(expected.split()) in lines
 
 
+def test_lists_are_also_json(capsys: Capture):
+    assert main(["list", "systems", "--json"]) == 0
+    systems = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    [d] = systems["power-of-two"]["params"]["dispatch"]
+    assert (d["name"], d["default"], d["low"], d["high"], d["unit"]) == ("d", 2, 1, 64, "instances")
+    assert systems["vllm-priority"]["parts"] == {"dispatch": "least-requests", "order": "priority"}
+    assert all(each["source"] and each["summary"] for each in systems.values())
+    assert main(["list", "policies", "--json"]) == 0
+    policies = json.loads(capsys.readouterr().out)
+    named = {
+        kind: {each["name"] for each in policies if each["kind"] == kind} for kind in SIGNATURES
+    }
+    assert named == {kind: set(policy_names(kind)) for kind in SIGNATURES}
+    assert main(["list", "scenarios", "--json"]) == 0
+    assert {each["name"] for each in json.loads(capsys.readouterr().out)} == set(SCENARIOS)
+
+
+def test_a_grid_is_one_comparison_for_each_workload_and_load(tmp_path: Path, capsys: Capture):
+    words = "compare --systems random,least-requests --workloads sharegpt,azure-conv --loads .6,.9"
+    words += f" --requests 200 --seeds 2 --out {tmp_path}"
+    assert main([*words.split(), "--json"]) == 0
+    documents = json.loads(capsys.readouterr().out)
+    played = [(each["manifest"]["workload"], each["manifest"]["load"]) for each in documents]
+    assert played == [(w, load) for w in ("sharegpt", "azure-conv") for load in (0.6, 0.9)]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"{w}_load_{load}" for w, load in played}
+    assert (
+        main(
+            ["compare", "--systems", "random", "--loads", ".9", "--requests", "200", "--seeds", "2"]
+        )
+        == 0
+    )
+    assert "at load 0.9 =" in capsys.readouterr().out
+
+
+CHECK = [
+    "compare",
+    "--check",
+    "--systems",
+    "random,vllm-priority",
+    "--workloads",
+    "sharegpt,zipf-64-512",
+]
+
+
+def test_a_check_tries_every_system_on_every_workload_at_every_load(capsys: Capture):
+    assert main([*CHECK, "--requests", "100", "--loads", ".6,1.15"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[:4]] == [
+        [workload, "load", load]
+        for workload in ("sharegpt", "zipf-64-512")
+        for load in ("0.6", "1.15")
+    ]
+    assert all(line.endswith(" 2 runs        200 requests  ok") for line in lines[:4])
+    assert lines[-1] == "8 runs of 800 requests: all conserved"
+    assert main([*CHECK, "--requests", "100", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["runs"] == 16 and document["failures"] == []
+    assert document["systems"]["random"]["finished"] == 800
+    assert {group["load"] for group in document["groups"]} == {0.6, 0.85, 1.0, 1.15}
+
+
+def test_a_check_that_fails_goes_on_and_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+):
+    def lossy(summary, n_arrived):
+        if summary["system"] == "random":
+            raise ConservationError("one was lost")
+
+    monkeypatch.setattr(grid, "check_conservation", lossy)
+    assert main([*CHECK, "--requests", "100", "--loads", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    told = "system 'random', seed 0: ConservationError: one was lost"
+    assert lines[0].endswith(f"1 FAILED: sharegpt, load 1, {told}")
+    assert lines[-2:] == [f"zipf-64-512, load 1, {told}", "2 of 4 runs FAILED"]
+    assert main([*CHECK, "--requests", "100", "--loads", "1", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["failures"]) == 2
+    assert document["systems"]["vllm-priority"]["finished"] == 200
+
+
 def test_names_are_split_at_commas_that_do_not_belong_to_parameters():
     split = arguments.names("random, power-of-two:d=3,least-kv:a=1,b=2,x")
     assert split == ["random", "power-of-two:d=3", "least-kv:a=1,b=2", "x"]
+    split = arguments.names(
+        "n-tier:migration=none,peak=.3,block:estimator=noisy,estimator.error=.5,x"
+    )
+    assert split == [
+        "n-tier:migration=none,peak=.3",
+        "block:estimator=noisy,estimator.error=.5",
+        "x",
+    ]
     assert arguments.settings("a=1,b=2.5") == {"a": 1.0, "b": 2.5}
     with pytest.raises(ValueError, match="is not name=number"):
         arguments.settings("a")

@@ -1,0 +1,196 @@
+"""N-tier migration: from the least free instances to the freest, the least urgent requests first.
+
+Every tick, if max F - min F >= threshold: sources have F <= min + margin, or drain with work; destinations have
+F >= max - margin and do not drain; the lowest is paired with the highest. A pair moves one request (a draining source
+all): the largest tier, then the fewest blocks, then waiting before running, that fits the destination's free blocks.
+F: freeness with headroom (freeness.py). Source: Beyond Binary Priorities; aggressive: every .01 s, threshold .1.
+
+Published, a move from an instance with one request more leaves the other with one more, and it returns a tick later.
+With closer = 1 (default) a move must leave |F - F'| of its pair smaller than it was, the rule of Llumnix's balanced
+pairing; 0: as published. A request is never moved to where it is.
+"""
+
+import math
+
+from servegym.baselines.freeness import freeness, virtual_free
+from servegym.baselines.headroom import (
+    FRACTIONS,
+    N_HEADROOM_PARAMS,
+    SWITCH,
+    headroom_blocks,
+    headroom_memory,
+    headroom_params,
+    prepare_headroom,
+    tier_headroom,
+)
+from servegym.baselines.migration.pairs import (
+    BOTH,
+    DESTINATION,
+    NEITHER,
+    NOBODY,
+    SOURCE,
+    admissible_blocks,
+    freest_destination,
+    is_closer,
+    least_free_source,
+    write_move,
+)
+from servegym.simulator.kernel import kernel
+from servegym.simulator.policy import Param, migration_policy
+from servegym.simulator.views import (
+    head_blocks,
+    is_active,
+    is_draining,
+    known_blocks_of,
+    kv_blocks,
+    least_urgent_waiting,
+    n_decoding,
+    n_instances,
+    n_movable,
+    n_running,
+    n_tiers,
+    n_waiting,
+    request_at,
+    running_blocks,
+    running_request,
+    tier,
+    tier_count,
+    write_waiting,
+)
+
+THRESHOLD, MARGIN, CLOSER = N_HEADROOM_PARAMS, N_HEADROOM_PARAMS + 1, N_HEADROOM_PARAMS + 2
+NOT_RUNNING = -1
+
+
+@migration_policy(
+    source="Beyond Binary Priorities (migration by freeness)",
+    params=(
+        *headroom_params(1),
+        Param("threshold", 0.3, "blocks a request", 0, 1e9),
+        Param("margin", 0.1, "blocks a request", 0, 1e9),
+        Param("closer", 1, "0 as published, 1 only if it evens out", 0, 1, is_whole=True),
+    ),
+    memory=lambda config: headroom_memory(config) + 2 * config.most_instances,
+)
+def n_tier(cluster, moves, params, memory, rng):
+    """Return the number of moves written, one a pair of a least free and a freest instance."""
+    prepare_headroom(cluster, params, memory)
+    n, begin = n_instances(cluster), FRACTIONS + n_tiers(cluster)
+    least, most = score(cluster, memory, begin)
+    if not most - least >= params[THRESHOLD]:
+        return 0
+    mark_sides(cluster, memory, begin, least + params[MARGIN], most - params[MARGIN])
+    n_moves = 0
+    while True:
+        source = least_free_source(memory, begin, n)
+        destination = freest_destination(memory, begin, n)
+        if source == NOBODY or destination == NOBODY:
+            return n_moves
+        if memory[begin + source] >= memory[begin + destination]:  # also where they are one
+            return n_moves
+        memory[begin + n + source] = memory[begin + n + destination] = NEITHER
+        if is_draining(cluster, source):
+            n_moves = move_all(cluster, source, destination, moves, n_moves)
+        else:
+            n_moves = move_one(cluster, source, destination, params, memory, moves, n_moves)
+
+
+@kernel
+def score(cluster, memory, begin):
+    """Return the least and the largest F, of instances that are active or drain with work (mutates memory)."""
+    least, most = math.inf, -math.inf
+    for i in range(n_instances(cluster)):
+        if is_active(cluster, i) or (is_draining(cluster, i) and n_movable(cluster, i) > 0):
+            memory[begin + i] = free = freeness(cluster, i, memory)
+            least, most = min(least, free), max(most, free)
+    return least, most
+
+
+@kernel
+def mark_sides(cluster, memory, begin, low, high):
+    """Mark sources (F <= low, or draining, with something to move) and destinations (F >= high) (mutates memory)."""
+    n = n_instances(cluster)
+    for i in range(n):
+        mark = NEITHER
+        if is_draining(cluster, i):
+            mark = SOURCE if n_movable(cluster, i) > 0 else NEITHER
+        elif is_active(cluster, i):
+            is_source = memory[begin + i] <= low and n_movable(cluster, i) > 0
+            is_destination = memory[begin + i] >= high
+            mark = SOURCE if is_source else NEITHER
+            if is_destination:
+                mark = BOTH if is_source else DESTINATION
+        memory[begin + n + i] = mark
+
+
+@kernel
+def move_all(cluster, source, destination, moves, n):
+    """Write moves of all that may move: who waits, and decoding ones as long as they fit; return how many there are."""
+    n = write_waiting(cluster, source, destination, moves, n)
+    left = admissible_blocks(cluster, destination)
+    for k in range(n_decoding(cluster, source)):
+        blocks = running_blocks(cluster, source, k)
+        if blocks <= left:
+            left -= blocks
+            n = write_move(moves, n, source, destination, running_request(cluster, source, k).index)
+    return n
+
+
+@kernel
+def move_one(cluster, source, destination, params, memory, moves, n):
+    """Write a move of the least urgent request that fits, if the rule lets it; return how many there are."""
+    most_blocks = admissible_blocks(cluster, destination)
+    r, k = least_urgent_waiting(cluster, source, most_blocks), NOT_RUNNING
+    for position in range(n_decoding(cluster, source)):
+        blocks = running_blocks(cluster, source, position)
+        if blocks <= most_blocks and is_less_urgent(cluster, source, position, blocks, r, k):
+            r, k = running_request(cluster, source, position).index, position
+    if r == NOBODY:
+        return n
+    if params[CLOSER] == 1 and not evens_out(cluster, source, destination, memory, r, k):
+        return n
+    return write_move(moves, n, source, destination, r)
+
+
+@kernel
+def is_less_urgent(cluster, i, position, blocks, r, k):
+    """Return whether the running request at a position moves before request r, at position k or waiting."""
+    if r == NOBODY:
+        return True
+    own, other = tier(running_request(cluster, i, position)), tier(request_at(cluster, r))
+    if own != other:
+        return own > other
+    if k == NOT_RUNNING:
+        return blocks < known_blocks_of(cluster, request_at(cluster, r))
+    return blocks < running_blocks(cluster, i, k)
+
+
+@kernel
+def evens_out(cluster, source, destination, memory, r, k):
+    """Return whether moving request r, at position k or waiting, brings the freeness of the two closer together.
+
+    Of those that wait F sees the first only: where it sees no change, the source's queue must stay the longer one, or
+    as long.
+    """
+    before = freeness(cluster, destination, memory) - freeness(cluster, source, memory)
+    p = tier(request_at(cluster, r))
+    free_there = virtual_free(cluster, source) - headroom_blocks(cluster, source, memory)
+    free_here = virtual_free(cluster, destination) - headroom_blocks(cluster, destination, memory)
+    if memory[SWITCH] == 1 and tier_count(cluster, source, p) == 1:
+        free_there += tier_headroom(kv_blocks(cluster, source), memory, p)
+    if memory[SWITCH] == 1 and tier_count(cluster, destination, p) == 0:
+        free_here -= tier_headroom(kv_blocks(cluster, destination), memory, p)
+    running_there, running_here = n_running(cluster, source), n_running(cluster, destination)
+    if k == NOT_RUNNING:
+        if n_waiting(cluster, source) == 1:
+            free_there += head_blocks(cluster, source)
+        if n_waiting(cluster, destination) == 0:
+            free_here -= known_blocks_of(cluster, request_at(cluster, r))
+    else:
+        blocks = running_blocks(cluster, source, k)
+        free_there, running_there = free_there + blocks, running_there - 1
+        free_here, running_here = free_here - blocks, running_here + 1
+    after = free_here / max(1, running_here) - free_there / max(1, running_there)
+    if k == NOT_RUNNING and after == before:
+        return n_waiting(cluster, destination) + 1 < n_waiting(cluster, source)
+    return is_closer(before, after)

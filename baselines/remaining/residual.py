@@ -1,0 +1,45 @@
+"""Residual remaining length: what requests of the same class had left, on average, once they had streamed as much.
+
+E[output - generated | class, output > generated], learned online from completions; class = prompt bin x prediction bin.
+Until a class has completions, the wider one speaks for it, and at first the plug-in rule.
+Source: ours (LEARNING 1): calibrates predictions, and replaces the +10 tokens of one that was outlived.
+"""
+
+from servegym.baselines.length_table import (
+    ALL,
+    TABLE_SIZE,
+    add_output,
+    filled_up,
+    prediction_row,
+    prompt_row,
+)
+from servegym.simulator.policy import Param, remaining_policy
+from servegym.simulator.views import predicted_tokens, prompt_tokens
+
+
+def observe(request, output_tokens, params, memory):
+    """Count a completion in its three classes."""
+    prompt = prompt_tokens(request)
+    add_output(memory, ALL, output_tokens)
+    add_output(memory, prompt_row(prompt), output_tokens)
+    add_output(memory, prediction_row(prompt, predicted_tokens(request)), output_tokens)
+
+
+@remaining_policy(
+    source="ours: mean tokens left in the class",
+    params=(
+        Param("weight", 5, "completions that a class's prior counts as", 0.01, 1e6),
+        Param("outlived_tokens", 10, "tokens", 1, 2**20),
+    ),
+    memory=TABLE_SIZE,
+    observe=observe,
+)
+def residual(request, generated, params, memory):
+    """Return the mean tokens left of longer outputs of the request's class."""
+    prompt, predicted = prompt_tokens(request), predicted_tokens(request)
+    left = float(predicted - generated)
+    if left <= 0.0:
+        left = params[1]
+    left = filled_up(memory, ALL, generated, params[0], left)
+    left = filled_up(memory, prompt_row(prompt), generated, params[0], left)
+    return filled_up(memory, prediction_row(prompt, predicted), generated, params[0], left)

@@ -1,0 +1,152 @@
+"""Admission policies by hand, and what must hold for every one that ships.
+
+A FLAT server takes 10 ms an iteration and a block is 16 tokens.
+"""
+
+import numpy as np
+import pytest
+from flat_profile import FLAT, one_server
+
+from servegym.simulator.config import ClusterConfig
+from servegym.simulator.policy import find_policy, policy_names
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.state import FINISHED, REJECTED
+from servegym.traces import Trace
+from servegym.traces.workload import generate
+
+ADMISSION = [
+    name
+    for name in policy_names("admission")
+    if find_policy("admission", name).function.__module__.startswith("servegym.")
+]
+STALE = {"metrics_interval_s": 0.7, "routers": 3}
+MS = 10**9
+
+
+def run(trace: Trace, config: ClusterConfig, seed: int = 0) -> np.ndarray:
+    """Return the request records of a whole run."""
+    simulation = Simulation(trace, config, find_policy("dispatch", "least-requests"), seed=seed)
+    simulation.run()
+    return simulation.state.requests
+
+
+def rejected(records: np.ndarray) -> list[int]:
+    """Return who was rejected."""
+    return np.flatnonzero(records["status"] == REJECTED).tolist()
+
+
+@pytest.mark.parametrize("local_limit", [None, 0], ids=["push", "pull"])
+def test_queue_cap_rejects_a_third_of_its_tier_and_of_no_other(local_limit):
+    # at t = 0 three of tier 0 and one of tier 1; at 1 s they are gone and two more fit
+    trace = Trace(
+        [0.0, 0.0, 0.0, 0.0, 1.0, 1.0], np.full(6, 10), np.full(6, 3), tier=[0, 0, 0, 1, 0, 0]
+    )
+    config = one_server(
+        tiers=2, admission="queue-cap", admission_params={"cap_0": 2}, max_local_waiting=local_limit
+    )
+    assert rejected(run(trace, config)) == [2]
+
+
+def test_queue_cap_of_nothing_lets_nobody_in():
+    trace = Trace([0.0, 1.0], [10, 10], [3, 3], tier=[0, 1])
+    config = one_server(tiers=2, admission="queue-cap", admission_params={"cap_1": 0})
+    assert rejected(run(trace, config)) == [1]
+
+
+@pytest.mark.parametrize("local_limit", [None, 0], ids=["push", "pull"])
+def test_slo_shed_rejects_what_the_backlog_makes_late(local_limit):
+    # 320 tokens each at 1,000 tokens/s, all at t = 0: .32, .64, .96 and 1.28 s. Limits: 1 s, and 2 s for tier 1.
+    trace = Trace(np.zeros(5), np.full(5, 320), np.ones(5), tier=[0, 0, 0, 0, 1])
+    config = one_server(
+        tiers=2,
+        admission="slo-shed",
+        admission_params={"prefill_tokens_per_s": 1000},
+        max_local_waiting=local_limit,
+    )
+    assert rejected(run(trace, config)) == [3]
+
+
+def test_slo_shed_does_not_count_less_urgent_queues_before_a_request():
+    # one runs; three of tier 1 wait at the gateway: 1.28 s of tokens with its own, but .32 s for tier 0
+    trace = Trace(
+        [0.0, 0.001, 0.001, 0.001, 0.002], np.full(5, 320), np.full(5, 9), tier=[1] * 4 + [0]
+    )
+    config = one_server(
+        tiers=2,
+        admission="slo-shed",
+        admission_params={"prefill_tokens_per_s": 1000},
+        max_local_waiting=0,
+    )
+    assert rejected(run(trace, config)) == []
+    as_urgent = Trace(trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
+    assert rejected(run(as_urgent, config)) == [4]
+
+
+def gated(trace: Trace, **options) -> np.ndarray:
+    """Return the records on one server of 100 blocks with two tiers: H_0 = floor(.2 * 100) = 20."""
+    config = ClusterConfig(
+        instances=1, profile=FLAT, kv_blocks=100, tiers=2, admission="headroom-gated", **options
+    )
+    return run(trace, config)
+
+
+def test_headroom_gated_holds_what_would_take_the_blocks_of_more_urgent_tiers():
+    # 0 holds 1111 + 10 - 1 = 1120 tokens = 70 blocks up to 100 ms. 1 asks for 10: 20 are left, it may; it is gone at
+    # 30 ms. 2 asks for 11 at 35 ms: 19 would be left, it waits for 0 to go; 3 asks for 11 and is of tier 0.
+    trace = Trace(
+        [0.0, 0.015, 0.035, 0.036], [1111, 160, 176, 176], [10, 1, 1, 1], tier=[0, 1, 1, 0]
+    )
+    assert (gated(trace)["finish_ps"] / MS).tolist() == [100, 30, 110, 50]
+
+
+def test_headroom_gated_lets_a_request_larger_than_the_rest_into_an_idle_instance():
+    # 95 blocks leave less than 20
+    records = gated(Trace([0.0], [1500], [20], tier=[1]))
+    assert records["status"].tolist() == [FINISHED]
+
+
+def test_headroom_gated_does_not_promise_the_same_blocks_twice_in_a_round():
+    # 0 holds 70 blocks up to 100 ms; 40, 40 and 20 wait for it. Then 40 + 40 leave 20; the third must wait for
+    # those two, which end at 120 ms, though there is room for it.
+    trace = Trace([0.0, 0.01, 0.01, 0.01], [1111, 639, 639, 319], [10, 2, 2, 2], tier=[0, 1, 1, 1])
+    assert (gated(trace)["first_token_ps"] / MS).tolist() == [10, 110, 110, 130]
+
+
+def test_headroom_gated_keeps_nothing_of_a_single_tier():
+    trace = Trace([0.0, 0.015], [1111, 480], [10, 1])
+    config = ClusterConfig(instances=1, profile=FLAT, kv_blocks=100, admission="headroom-gated")
+    # 70 + 30 = 100 blocks
+    assert (run(trace, config)["finish_ps"] / MS).tolist() == [100, 30]
+
+
+# Every admission policy.
+
+
+@pytest.mark.parametrize("options", [{}, STALE], ids=["true", "stale"])
+@pytest.mark.parametrize("local_limit", [None, 0], ids=["push", "pull"])
+@pytest.mark.parametrize("name", ADMISSION)
+def test_everybody_is_served_or_rejected_and_none_is_held_for_ever(name, local_limit, options):
+    trace = generate("azure-conv", 300, 60.0, 3)
+    trace = Trace(
+        trace.arrival_s, trace.prompt_tokens, trace.output_tokens, tier=np.arange(300) % 3
+    )
+    config = ClusterConfig(
+        instances=2,
+        profile=FLAT,
+        tiers=3,
+        max_num_seqs=8,
+        admission=name,
+        max_local_waiting=local_limit,
+        **options,
+    )
+    status = run(trace, config)["status"]
+    assert set(status.tolist()) <= {FINISHED, REJECTED} and (status == FINISHED).any()
+
+
+@pytest.mark.parametrize("name", ADMISSION)
+def test_nobody_is_turned_away_from_an_idle_cluster(name):
+    trace = Trace(np.arange(20.0), np.full(20, 100), np.full(20, 3), tier=np.arange(20) % 3)
+    config = ClusterConfig(instances=2, profile=FLAT, tiers=3, admission=name)
+    records = run(trace, config)
+    assert (records["status"] == FINISHED).all()
+    assert (records["admitted_ps"] == records["arrival_ps"]).all()

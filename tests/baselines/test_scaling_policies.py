@@ -1,0 +1,92 @@
+"""Scaling by freeness. FLAT instances take 10 ms an iteration; a block is 16 tokens."""
+
+import math
+
+import numpy as np
+import pytest
+from policy_calls import Asked, paused
+
+from servegym.baselines.scaling.freeness import ADD, DRAIN, KEEP, band_order
+from servegym.simulator.state import ABSENT, ACTIVE, DOWN, DRAINING
+
+S = 10**12
+
+
+def at(simulation, now_s: float) -> None:
+    """Let the clock go on; instances follow when they are looked at."""
+    simulation.state.shared[0]["now_ps"] = round(now_s * S)
+
+
+@pytest.mark.parametrize(
+    ("mean", "order"), [(-0.6, ADD), (-0.5, KEEP), (1.0, KEEP), (1.5, KEEP), (1.6, DRAIN)]
+)
+def test_band_as_published(mean, order):
+    assert band_order(2, 2 * mean, -0.5, 1.5) == order
+
+
+def test_mean_is_over_active_instances_without_headroom():
+    # 100 blocks, tier 0: F = 90, 50 and, draining, 1 - 1000; headroom would take 20 of each
+    rows = [(0, 0, 150, 50), (1, 0, 790, 50), (2, 0, 10, 50)]
+    for headroom, mean in ((0, 70), (1, 50)):
+        for low, high, order in (
+            (mean - 1, mean + 1, KEEP),
+            (mean + 0.1, 1e6, ADD),
+            (-1e6, mean - 0.1, DRAIN),
+        ):
+            simulation = paused(rows, kv_blocks=100)
+            simulation.state.instances["condition"][2] = DRAINING
+            band = {"low": low, "high": high, "headroom": headroom}
+            assert Asked(simulation, "scaling", "freeness", **band).scale() == order
+
+
+def test_a_change_is_followed_by_a_cool_down():
+    simulation = paused([(0, 0, 790, 50)], instances=3, kv_blocks=100)
+    asked = Asked(simulation, "scaling", "freeness", low=200, high=300)
+    orders = []
+    for now_s in range(1, 25):
+        at(simulation, now_s)
+        orders.append((now_s, asked.scale()))
+    assert [now_s for now_s, order in orders if order == ADD] == [1, 11, 21]
+    assert {order for _, order in orders} == {ADD, KEEP}
+
+
+def test_without_traffic_it_drains_to_the_least_and_stays():
+    # F = M = 100 on every instance, above any band; the engine refuses to go below min_instances, here 1
+    simulation = paused([], instances=3, kv_blocks=100)
+    asked, changes = Asked(simulation, "scaling", "freeness"), []
+    condition = simulation.state.instances["condition"]
+    for now_s in range(100):
+        at(simulation, now_s)
+        order = asked.scale()
+        assert order in (DRAIN, KEEP)
+        if order == DRAIN and (condition == ACTIVE).sum() > 1:
+            condition[np.flatnonzero(condition == ACTIVE)[-1]] = ABSENT
+            changes.append(now_s)
+    assert changes == [0, 10]
+
+
+def test_an_order_that_changed_nothing_does_not_delay_the_next_burst():
+    # the last instance is idle, F = 100, and told to drain again and again
+    simulation = paused([], instances=1, kv_blocks=100)
+    asked = Asked(simulation, "scaling", "freeness", low=30, high=40)
+    for now_s in (49, 50):
+        at(simulation, now_s)
+        assert asked.scale() == DRAIN
+    asked.params[-3:-1] = 110, 120  # as if 100 blocks had become too few
+    at(simulation, 51)
+    assert asked.scale() == ADD
+
+
+def test_no_active_instance_means_add_and_no_division():
+    simulation = paused([], instances=2, kv_blocks=100)
+    simulation.state.instances["condition"] = DOWN
+    asked = Asked(simulation, "scaling", "freeness")
+    assert asked.scale() == ADD
+    assert all(math.isfinite(value) for value in asked.memory)
+
+
+def test_llumnixs_band_is_a_matter_of_parameters():
+    # F = 50, then 90
+    for tokens, order in ((790, KEEP), (150, DRAIN)):
+        simulation = paused([(0, 0, tokens, 50)], kv_blocks=100)
+        assert Asked(simulation, "scaling", "freeness", low=10, high=60).scale() == order
