@@ -7,7 +7,7 @@ instance's metrics are lost (section 14) the last one before holds.
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.seats import computed_by
-from servegym.simulator.state import NO_REQUEST, STATIC
+from servegym.simulator.state import NEVER, NO_REQUEST, STATIC
 from servegym.simulator.tiers import seen_row, tier_row, view_row
 
 
@@ -35,7 +35,7 @@ def store_observed(state, i, refresh_ps):
     instance.seen_used_blocks = state.engines[instance.engine].kv_blocks - instance.free_blocks
     instance.seen_waiting_blocks = instance.waiting_blocks
     instance.seen_held_tokens = instance.held_tokens
-    instance.seen_context_tokens = context_of(state, instance)
+    instance.seen_context_tokens = context_of(state, instance, refresh_ps)
     instance.seen_head_blocks = 0
     if instance.head != NO_REQUEST:
         head = state.requests[instance.head]
@@ -57,11 +57,14 @@ def restart_view(state, view, refresh_ps):
 
 
 @kernel
-def context_of(state, instance):
+def context_of(state, instance, now_ps):
     """Return the tokens in KV of an instance's running requests, those of the iteration in flight not included."""
+    total = 0
+    if instance.stretch_end_ps != NEVER and instance.iteration_end_ps <= now_ps:
+        total += instance.n_decoding  # it ends now, inside a stretch
     if state.engines[instance.engine].kind == STATIC:
-        return _static_context(state, instance)
-    total = instance.kv_tokens - instance.n_decoding
+        return total + _static_context(state, instance)
+    total += instance.kv_tokens - instance.n_decoding
     for p in range(instance.n_decoding, instance.n_running):
         total += state.requests[state.slots[instance.first_slot + p].request].computed
     return total

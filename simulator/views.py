@@ -145,7 +145,8 @@ def context_tokens(cluster, i):
     if cluster.shared[0].metrics_interval_ps > 0:
         _observe(cluster, i)
         return cluster.instances[i].seen_context_tokens
-    return context_of(state_at(cluster.shared[0].state_pointer), _measured(cluster, i))
+    state = state_at(cluster.shared[0].state_pointer)
+    return context_of(state, _measured(cluster, i), cluster.shared[0].now_ps)
 
 
 @kernel
