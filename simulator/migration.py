@@ -147,6 +147,7 @@ def _move_waiting(state, source, destination, r):
     remove_waiting(state, here, r, shared.order == FCFS)
     here.held_tokens -= request.prompt_tokens + request.predicted_tokens
     count_tier(state, source, request, -1)
+    wake(here, shared.now_ps)
     rest_if_idle(here)
     interrupt(state, destination, shared.now_ps)  # a refresh it passes is stored before it changes
     join_waiting(state, destination, r)
@@ -398,6 +399,7 @@ def _leave_parking(state, move, request):
     here = state.instances[move.source]
     here.free_blocks += move.held_blocks
     here.n_parked -= 1
+    wake(here, state.shared[0].now_ps)
     here.held_tokens -= request.prompt_tokens + request.predicted_tokens
     count_tier(state, move.source, request, -1)
 
@@ -431,6 +433,7 @@ def _release(state, move):
     there.free_blocks += move.reserved_blocks
     there.n_parked -= move.has_seat
     there.n_incoming -= 1
+    wake(there, state.shared[0].now_ps)
     move.reserved_blocks = move.has_seat = 0
 
 

@@ -163,8 +163,6 @@ def interrupt(state, i, now_ps):
                 instance.stretch_end_ps <= now_ps
             ):  # it ends now, inside the stretch as it was planned
                 call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)
-    else:
-        wake(instance, now_ps)
 
 
 @kernel
@@ -177,6 +175,6 @@ def settle(instance, now_ps):
 
 @kernel
 def wake(instance, now_ps):
-    """Let an instance without iteration in flight start one now, if it has any work."""
-    if instance.n_running + instance.n_waiting > 0:
+    """Let an instance without iteration in flight form one now, if it has any work; it may have slept (iteration.py)."""
+    if instance.stretch_end_ps == NEVER and instance.n_running + instance.n_waiting > 0:
         instance.wake_ps, instance.event_ps = now_ps, now_ps + 1
