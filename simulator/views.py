@@ -118,12 +118,6 @@ def held_tokens(cluster, i):
 
 
 @kernel
-def block_size(cluster):
-    """Return the tokens of one KV block."""
-    return cluster.shared[0].block_size
-
-
-@kernel
 def head_blocks(cluster, i):
     """Return the blocks that the first waiting request of instance i needs for what it knows; 0 if none waits."""
     i = checked(cluster, i)

@@ -17,7 +17,7 @@ from reference.model import Request
 from reference.options import Options
 from reference.what_if import WhatIf, plug_in
 
-from servegym.simulator.config import ClusterConfig
+from servegym.simulator.config import ClusterConfig, Fault
 from servegym.simulator.policy import Param, dispatch_policy, remaining_policy
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import FINISHED
@@ -355,3 +355,40 @@ def test_only_policies_that_look_pay_for_looking():
     state = Simulation(trace, config, look).state
     assert state.shared[0]["what_if_address"] != 0
     assert state.shared[0]["snapshot_interval_ps"] == 10**11
+
+
+@pytest.mark.parametrize("engine", ["vllm-v1", "sarathi"])
+@pytest.mark.parametrize("age_s", [0.0, 0.05])
+def test_looking_changes_nothing_amid_moves_faults_and_clients_that_leave(engine, age_s):
+    random = np.random.default_rng(11)
+    n = 300
+    trace = Trace(
+        np.sort(random.uniform(0, 4.0, n)), random.integers(1, 200, n), random.integers(1, 120, n)
+    )
+    config = ClusterConfig(
+        instances=3,
+        profile="a100_sxm/Llama-3.1-8B/tp1",
+        engine=engine,
+        kv_blocks=80,
+        max_num_seqs=24,
+        migration="llumnix",
+        rebalance_interval_s=0.05,
+        snapshot_interval_s=age_s,
+        timeout_s=6.0,
+        client_retries=1,
+        max_local_waiting=20,
+        faults=(
+            Fault(kind="crash", instance=0, at_s=1.0, duration_s=0.5),
+            Fault(kind="slow", instance=1, at_s=0.5, duration_s=2.0),
+        ),
+    )
+    logs = []
+    for policy in (look, in_turn):
+        simulation = Simulation(trace, config, policy)
+        simulation.run()
+        logs.append(simulation.state.requests)
+        if policy is look:
+            assert simulation.state.memory[0] > n / EVERY
+            assert np.isfinite(simulation.state.memory[1::3]).any()
+    assert (logs[0]["migrations"] > 0).any() and (logs[0]["preemptions"] > 0).any()
+    np.testing.assert_array_equal(logs[0], logs[1])

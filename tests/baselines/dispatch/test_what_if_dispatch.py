@@ -11,11 +11,13 @@ from flat_profile import FLAT, SLOW
 from scipy import stats
 
 from servegym.baselines.dispatch.astrolabe import error_factor
+from servegym.baselines.dispatch.ties import takes_turn
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import dispatch_policy, find_policy
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.views import tier
+from servegym.simulator.views import HOLD, n_instances, predicted_finish_s, tier
 from servegym.traces import Trace
+from servegym.traces.workload import generate
 
 WHAT_IF = ("block", "astrolabe", "marginal")
 PLACED = ("instances", "requests", "slots", "phases", "tiers")  # what placements change
@@ -135,3 +137,31 @@ def test_errors_make_wrong_choices_possible_and_none_makes_none(error):
             for seed in range(60)
         }
         assert chosen == possible
+
+
+@dispatch_policy(source="test: block, played to the end everywhere", name="test-block-to-the-end")
+def block_to_the_end(cluster, request, params, memory, rng):
+    """Return what block does, without a limit to what is played."""
+    chosen, soonest_s, n_equal = HOLD, float("inf"), 0
+    for i in range(n_instances(cluster)):
+        finish_s = predicted_finish_s(cluster, request, i)
+        if finish_s < soonest_s:
+            n_equal = 0
+        if finish_s <= soonest_s:
+            n_equal += 1
+            soonest_s = finish_s
+            if takes_turn(rng, n_equal):
+                chosen = i
+    return chosen
+
+
+def test_stopping_at_the_best_so_far_changes_no_choice():
+    trace = generate("azure-conv", 1500, 14.0, 1)
+    config = ClusterConfig(instances=6, profile=FLAT, max_num_seqs=16, estimator="oracle")
+    logs = []
+    for policy in (find_policy("dispatch", "block"), block_to_the_end):
+        simulation = Simulation(trace, config, policy, seed=3)
+        simulation.run()
+        logs.append(simulation.state.requests)
+    np.testing.assert_array_equal(logs[0], logs[1])
+    assert len(set(logs[0]["instance"].tolist())) == 6
