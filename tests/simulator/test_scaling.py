@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from conservation import check_drained
-from flat_profile import FLAT
 from test_faults import crash, load, times
 
 from servegym.simulator.policy import Param, scaling_policy
