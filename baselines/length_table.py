@@ -1,10 +1,11 @@
-"""How long outputs get, learned from completions: sums over output lengths, for three nested classes of requests.
+"""How long outputs get, learned from completions: sums over output lengths, for nested classes of requests.
 
 Every completion counts in three classes: all requests, those of its prompt bin, those of its prompt and prediction bin.
-A class keeps, for each output bin, how many of its outputs lie in that bin or above and their sum, so that the mean of
-the outputs longer than some length costs O(1); one completion costs O(bins). Bins: each length below 8, then 8 an octave;
-octave; inside the bin of the length asked for, outputs count as evenly spread. Prompts and predictions: octaves.
-Few completions are filled up with `weight` imagined ones of what the wider class says, the widest with a prior.
+A class keeps, for each length bin, how many of its outputs lie in that bin or above and their sum, so that the mean of
+the outputs longer than some length costs O(1); one completion costs O(bins). Lengths are in a unit of the caller's.
+Bins: one a unit below 16, then 8 an octave; inside the bin of the length asked for, outputs count as evenly spread.
+Prompts and predictions: one bin an octave. A class of few completions is filled up with `weight` imagined ones, whose
+length the wider class says; the widest has a prior.
 Source: LEARNING 1 (calibrated remaining lengths); shrinkage as in empirical Bayes.
 """
 
@@ -13,9 +14,9 @@ import math
 from servegym.simulator.kernel import kernel
 
 PER_OCTAVE = 8
-OCTAVES = 17  # from 8 tokens on
+OCTAVES = 17  # from 8 units on
 N_BINS = PER_OCTAVE * (OCTAVES + 1)
-LONGEST = 2 ** (OCTAVES + 3)  # tokens; longer outputs count as that
+LONGEST = 2 ** (OCTAVES + 3)  # units; longer outputs count as just below
 SHORTEST_CLASS, N_CLASSES = 32, 10  # prompts, or predictions, below 32 tokens; below 64; ...
 
 ALL, BY_PROMPT = 0, 1
@@ -36,18 +37,19 @@ def size_class(tokens):
 
 
 @kernel
-def output_bin(tokens):
-    """Return the bin of an output length, 0 <= tokens < LONGEST."""
-    if tokens < PER_OCTAVE:
-        return tokens
-    _, exponent = math.frexp(float(tokens))  # tokens in [2**(exponent - 1), 2**exponent)
-    step = exponent - 4  # an octave from 2**(exponent - 1) on has 8 bins of 2**step
-    return PER_OCTAVE * step + (tokens >> step)
+def length_bin(length):
+    """Return the bin of a length, 0 <= length < LONGEST."""
+    whole = int(length)
+    if whole < PER_OCTAVE:
+        return whole
+    _, exponent = math.frexp(float(whole))  # whole is in [2**(exponent - 1), 2**exponent)
+    step = exponent - 4  # the octave from 2**(exponent - 1) on has 8 bins of 2**step
+    return PER_OCTAVE * step + (whole >> step)
 
 
 @kernel
 def bin_start(k):
-    """Return the least length of output bin k."""
+    """Return the least length of bin k."""
     if k < 2 * PER_OCTAVE:
         return k
     step = k // PER_OCTAVE - 1
@@ -55,41 +57,38 @@ def bin_start(k):
 
 
 @kernel
-def add_output(table, row, output_tokens):
-    """Count one output in a row of the table (mutates table, float64)."""
-    length = min(output_tokens, LONGEST - 1)
+def add_output(table, row, length):
+    """Count an output of that length in a row of the table (mutates table, float64)."""
+    length = min(float(length), LONGEST - 1.0)
     base = 2 * N_BINS * row
-    for k in range(output_bin(length) + 1):
+    for k in range(length_bin(length) + 1):
         table[base + 2 * k] += 1.0
         table[base + 2 * k + 1] += length
 
 
 @kernel
-def longer_outputs(table, row, tokens):
-    """Return (how many outputs of a row were longer than `tokens`, their sum)."""
-    if tokens >= LONGEST - 1:
+def longer_outputs(table, row, length):
+    """Return (how many outputs of a row were longer than that, the sum of their lengths)."""
+    if length >= LONGEST:
         return 0.0, 0.0
-    k = output_bin(tokens)
-    here = 2 * (N_BINS * row + k)
-    above = here + 2 if k < N_BINS - 1 else here
-    count, total = table[above], table[above + 1]
-    if k == N_BINS - 1:
-        count = total = 0.0
+    k = length_bin(length)
+    here, count, total = 2 * (N_BINS * row + k), 0.0, 0.0
+    if k < N_BINS - 1:
+        count, total = table[here + 2], table[here + 3]
     in_bin = table[here] - count
-    first, end = bin_start(k), bin_start(k + 1)
-    n_longer = end - 1 - tokens  # lengths of the bin that are longer
-    if in_bin > 0.0 and n_longer > 0:
-        share = in_bin * n_longer / (end - first)
-        count += share
-        total += share * 0.5 * (tokens + 1 + end - 1)
+    if in_bin > 0.0:
+        first, end = bin_start(k), bin_start(k + 1)
+        longer = in_bin * (end - length) / (end - first)
+        count += longer
+        total += longer * 0.5 * (length + end)
     return count, total
 
 
 @kernel
-def filled_up(table, row, generated, weight, wider):
-    """Return the mean tokens left after `generated` of a row's longer outputs, with `weight` outputs of `wider` left."""
-    count, total = longer_outputs(table, row, generated)
-    return (total - count * generated + weight * wider) / (count + weight)
+def filled_up(table, row, after, past, weight, wider):
+    """Return by how much outputs longer than `after` pass `past`, on average with `weight` ones that do by `wider`."""
+    count, total = longer_outputs(table, row, after)
+    return (total - count * past + weight * wider) / (count + weight)
 
 
 @kernel

@@ -28,7 +28,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "migration": "n-tier",
         "rebalance_interval_s": 0.05,
     },
-    "infaas": {
+    "infaas-vllm": {
         "summary": "INFaaS + vLLM, the paper's baseline: shortest queue, overloaded instances last.",
         "source": BERKELEY,
         "dispatch": "infaas-vllm",

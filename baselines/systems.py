@@ -105,13 +105,7 @@ def find_system(wanted: "str | Policy | System") -> System:
 
 def system_names() -> list[str]:
     """Return the names of all systems, sorted: those of the table, and every dispatch policy."""
-    return sorted({*filter(is_complete, SYSTEMS), *policy_names("dispatch")})
-
-
-def is_complete(name: str) -> bool:
-    """Return whether all policies that an entry of the table names are there."""
-    named = [(PARTS[key], value) for key, value in SYSTEMS[name].items() if key in PARTS]
-    return all(value in (*policy_names(kind), *BUILT_IN_ORDERS) for kind, value in named)
+    return sorted({*SYSTEMS, *policy_names("dispatch")})
 
 
 def named_system(name: str) -> System:
@@ -119,7 +113,6 @@ def named_system(name: str) -> System:
     if name in SYSTEMS:
         own = dict(SYSTEMS[name])
         summary, source, dispatch = own.pop("summary"), own.pop("source"), own.pop("dispatch")
-        find_policy("dispatch", dispatch)
         return System(name, dispatch, own.pop("dispatch_params", {}), own, summary, source)
     if name not in policy_names("dispatch"):
         raise ValueError(f"unknown system {name!r}; {near_match(name, system_names())}")

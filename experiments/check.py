@@ -136,7 +136,7 @@ def counts_of(systems: Mapping[str, System], cells: Sequence[Cell]) -> dict[str,
     """Return what is counted of each system, summed over its cells."""
     return {
         name: {
-            key: sum(int(cell.row.get(key, 0)) for cell in cells if cell.row["system"] == name)
+            key: sum(int(cell.row[key]) for cell in cells if cell.row["system"] == name)
             for key in COUNTED
         }
         for name in systems

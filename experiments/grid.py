@@ -141,9 +141,10 @@ def settings_of(config: ClusterConfig) -> dict[str, Any]:
 
 def flatten(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary as one flat row; with several tiers, each tier's measures as tier0_... too."""
-    row = {key: summary[key] for key in ("offered", *STATUSES, *PLAIN)} | latencies(summary, "")
+    row = {key: summary[key] for key in ("offered", *STATUSES, *PLAIN, *COUNTERS)} | latencies(
+        summary, ""
+    )
     row |= prediction_errors(summary["prediction"])
-    row |= {key: summary[key] for key in COUNTERS if key in summary}
     if len(summary["tiers"]) > 1:
         for tier in summary["tiers"]:
             prefix = f"tier{tier['tier']}_"

@@ -87,8 +87,7 @@ class Line:
 
 def metrics_of(runs: pd.DataFrame) -> list[Metric]:
     """Return METRICS, and those of UNSERVED and EVENTS that are not 0 in every run."""
-    rare = [metric for metric in (*UNSERVED, *EVENTS) if metric.key in runs.columns]
-    return [*METRICS, *(metric for metric in rare if any(runs[metric.key]))]
+    return [*METRICS, *(metric for metric in (*UNSERVED, *EVENTS) if any(runs[metric.key]))]
 
 
 def metric_interval(metric: Metric, values: Values) -> Interval:

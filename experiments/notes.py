@@ -59,7 +59,7 @@ def overload_note(load: float) -> str | None:
 def rejected_note(cells: Sequence[Cell]) -> str | None:
     """Say when requests are rejected on arrival, because no instance could ever hold them."""
     offered = sum(cell.row["offered"] for cell in cells)
-    rejected = sum(cell.row["rejected"] - cell.row.get("admission_rejections", 0) for cell in cells)
+    rejected = sum(cell.row["rejected"] - cell.row["admission_rejections"] for cell in cells)
     if not rejected:
         return None
     percent = 100.0 * rejected / offered

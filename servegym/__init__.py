@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from servegym.experiments.saved import load_comparison, merge
     from servegym.experiments.timeline import timeline
     from servegym.simulator.config import ClusterConfig
-    from servegym.simulator.policy import Param, dispatch_policy, estimator, ordering_policy
+    from servegym.simulator.policy import (
+        Param,
+        admission_policy,
+        dispatch_policy,
+        estimator,
+        migration_policy,
+        ordering_policy,
+        queue_policy,
+        remaining_policy,
+        scaling_policy,
+    )
     from servegym.simulator.result import Result
     from servegym.simulator.simulation import Simulation
     from servegym.simulator.slo import Slo
@@ -39,6 +49,7 @@ _HOMES = {
     "System": "servegym.baselines.systems",
     "Trace": "servegym.traces",
     "Workload": "servegym.traces",
+    "admission_policy": "servegym.simulator.policy",
     "compare": "servegym.experiments.compare",
     "dispatch_policy": "servegym.simulator.policy",
     "estimator": "servegym.simulator.policy",
@@ -50,11 +61,15 @@ _HOMES = {
     "load": "servegym.traces",
     "load_comparison": "servegym.experiments.saved",
     "merge": "servegym.experiments.saved",
+    "migration_policy": "servegym.simulator.policy",
     "ordering_policy": "servegym.simulator.policy",
+    "queue_policy": "servegym.simulator.policy",
     "record": "servegym.experiments.recorder",
+    "remaining_policy": "servegym.simulator.policy",
     "replay": "servegym.baselines.simulate",
     "saturation_rate": "servegym.baselines.saturation",
     "scale_to_load": "servegym.baselines.saturation",
+    "scaling_policy": "servegym.simulator.policy",
     "simulate": "servegym.baselines.simulate",
     "system_names": "servegym.baselines.systems",
     "tier_bars": "servegym.experiments.plots",
@@ -71,6 +86,7 @@ __all__ = [
     "System",
     "Trace",
     "Workload",
+    "admission_policy",
     "compare",
     "dispatch_policy",
     "estimator",
@@ -82,11 +98,15 @@ __all__ = [
     "load",
     "load_comparison",
     "merge",
+    "migration_policy",
     "ordering_policy",
+    "queue_policy",
     "record",
+    "remaining_policy",
     "replay",
     "saturation_rate",
     "scale_to_load",
+    "scaling_policy",
     "simulate",
     "system_names",
     "tier_bars",

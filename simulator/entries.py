@@ -24,7 +24,7 @@ from servegym.simulator.what_if_snapshot import last_snapshot_ps, store_snapshot
 
 
 def catch_up(state_pointer, i, until_ps, depth):
-    """Bring instance i to until_ps, storing its metrics and a snapshot if it passes one; depth BLOCKS: its blocks, too."""
+    """Bring instance i to until_ps, storing metrics and snapshot if it passes one; depth BLOCKS: its blocks, too."""
     state = state_at(state_pointer)
     shared, instance = state.shared[0], state.instances[i]
     is_stale = shared.metrics_interval_ps > 0 and until_ps < NEVER

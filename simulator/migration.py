@@ -148,6 +148,7 @@ def _move_waiting(state, source, destination, r):
     here.held_tokens -= request.prompt_tokens + request.predicted_tokens
     count_tier(state, source, request, -1)
     rest_if_idle(here)
+    interrupt(state, destination, shared.now_ps)  # a refresh it passes is stored before it changes
     join_waiting(state, destination, r)
     _restart_progress(state, source, destination)
     _count_migration(request)

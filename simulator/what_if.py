@@ -45,7 +45,7 @@ MARGIN = 1 + 1e-9  # a limit in seconds, as picoseconds, is rounded to the later
 
 
 def what_if(state_pointer, i, r, what, tokens, limit_s):
-    """Return seconds: FINISH, until request r finishes if placed on instance i now; MARGINAL, by how much it delays all.
+    """Return seconds: FINISH, until request r finishes if placed on instance i now; MARGINAL, how much it delays all.
 
     tokens: the prediction of its output, 0 for its own. limit_s: a finish after it may be told as infinity, which is
     also the answer if the copy comes to a standstill or passes the longest time.
@@ -156,7 +156,7 @@ def _make_copy(state, i, r, tokens, is_with):
     begin_ps = last_snapshot_ps(shared, shared.now_ps) if is_aged else shared.now_ps
     _fetch(state, i, begin_ps, is_aged)
     _make_shared(state, begin_ps)
-    instance = copy.instances[row]
+    instance = state.copied_instances[row]
     if instance.stretch_end_ps != NEVER and instance.stretch > 1:
         instance.stretch = 1
         instance.stretch_end_ps = instance.event_ps = instance.iteration_end_ps
@@ -314,7 +314,7 @@ def _add_placements(state, copy, i, r, n, begin_ps):
             _renew(state, other)
             at_ps = state.requests[other].arrival_ps
             _play(copy, row, at_ps, NO_REQUEST)
-            _believe(copy, copy.instances[row], other, 0)
+            _believe(copy, state.copied_instances[row], other, 0)
             _place(copy, row, other, at_ps)
     _play(copy, row, shared.now_ps, NO_REQUEST)
     return n

@@ -1,7 +1,7 @@
 """Marginal dispatch: take the instance where the request adds least to everybody's latency, its own included.
 
-Source: ours (docs/engine.md section 11): two futures of an instance, with the request and without. A newcomer that makes
-others wait, or be preempted, pays for it. Ties: at random.
+Source: ours (docs/engine.md section 11): two futures of an instance, with the request and without. A newcomer that
+makes others wait, or be preempted, pays for it. Ties: at random.
 """
 
 from servegym.baselines.dispatch.power_of_two import MOST_SAMPLES, sample_instance

@@ -15,5 +15,5 @@ def rotation(memory, cluster):
 
 @kernel
 def takes_turn(rng, n_equal):
-    """Return whether the n-th of equals replaces the one chosen before: each is chosen with chance 1/n (mutates rng)."""
+    """Return whether the n-th of equals replaces the one chosen before: each gets chance 1/n (mutates rng)."""
     return n_equal == 1 or random_below(rng, n_equal) == 0

@@ -33,5 +33,5 @@ def observe(request, output_tokens, params, memory):
 )
 def residual(request, params, memory, rng):
     """Predict the mean output of requests with such a prompt."""
-    mean = filled_up(memory, ALL, 0, params[1], params[0])
-    return filled_up(memory, prompt_row(prompt_tokens(request)), 0, params[1], mean)
+    mean = filled_up(memory, ALL, 0.0, 0.0, params[1], params[0])
+    return filled_up(memory, prompt_row(prompt_tokens(request)), 0.0, 0.0, params[1], mean)

@@ -141,28 +141,23 @@ def move_one(cluster, source, destination, params, memory, moves, n):
     """Write a move of the least urgent request that fits, if the rule lets it; return how many there are."""
     most_blocks = admissible_blocks(cluster, destination)
     r, k = least_urgent_waiting(cluster, source, most_blocks), NOT_RUNNING
+    largest_tier, fewest = -1, 0
+    if r != NOBODY:
+        largest_tier = tier(request_at(cluster, r))
+        fewest = known_blocks_of(cluster, request_at(cluster, r))
     for position in range(n_decoding(cluster, source)):
+        request = running_request(cluster, source, position)
+        if tier(request) < largest_tier:
+            continue
         blocks = running_blocks(cluster, source, position)
-        if blocks <= most_blocks and is_less_urgent(cluster, source, position, blocks, r, k):
-            r, k = running_request(cluster, source, position).index, position
+        is_first = tier(request) > largest_tier or blocks < fewest
+        if is_first and blocks <= most_blocks:
+            r, k, largest_tier, fewest = request.index, position, tier(request), blocks
     if r == NOBODY:
         return n
     if params[CLOSER] == 1 and not evens_out(cluster, source, destination, memory, r, k):
         return n
     return write_move(moves, n, source, destination, r)
-
-
-@kernel
-def is_less_urgent(cluster, i, position, blocks, r, k):
-    """Return whether the running request at a position moves before request r, at position k or waiting."""
-    if r == NOBODY:
-        return True
-    own, other = tier(running_request(cluster, i, position)), tier(request_at(cluster, r))
-    if own != other:
-        return own > other
-    if k == NOT_RUNNING:
-        return blocks < known_blocks_of(cluster, request_at(cluster, r))
-    return blocks < running_blocks(cluster, i, k)
 
 
 @kernel

@@ -1,7 +1,8 @@
 """Residual remaining length: what requests of the same class had left, on average, once they had streamed as much.
 
 E[output - generated | class, output > generated], learned online from completions; class = prompt bin x prediction bin.
-Until a class has completions, the wider one speaks for it, and at first the plug-in rule.
+Inside a class lengths are taken relative to the prediction, so that true predictions stay true. Until a class has
+completions, the wider one speaks for it, and at first the plug-in rule.
 Source: ours (LEARNING 1): calibrates predictions, and replaces the +10 tokens of one that was outlived.
 """
 
@@ -16,13 +17,16 @@ from servegym.baselines.length_table import (
 from servegym.simulator.policy import Param, remaining_policy
 from servegym.simulator.views import predicted_tokens, prompt_tokens
 
+PREDICTION = 1024.0  # units of the table that a prediction is long
+
 
 def observe(request, output_tokens, params, memory):
     """Count a completion in its three classes."""
-    prompt = prompt_tokens(request)
-    add_output(memory, ALL, output_tokens)
-    add_output(memory, prompt_row(prompt), output_tokens)
-    add_output(memory, prediction_row(prompt, predicted_tokens(request)), output_tokens)
+    prompt, predicted = prompt_tokens(request), predicted_tokens(request)
+    length = output_tokens * PREDICTION / predicted
+    add_output(memory, ALL, length)
+    add_output(memory, prompt_row(prompt), length)
+    add_output(memory, prediction_row(prompt, predicted), length)
 
 
 @remaining_policy(
@@ -36,10 +40,12 @@ def observe(request, output_tokens, params, memory):
 )
 def residual(request, generated, params, memory):
     """Return the mean tokens left of longer outputs of the request's class."""
-    prompt, predicted = prompt_tokens(request), predicted_tokens(request)
+    prompt, predicted, weight = prompt_tokens(request), predicted_tokens(request), params[0]
+    unit = PREDICTION / predicted
+    after, past = (generated + 0.5) * unit, generated * unit
     left = float(predicted - generated)
     if left <= 0.0:
         left = params[1]
-    left = filled_up(memory, ALL, generated, params[0], left)
-    left = filled_up(memory, prompt_row(prompt), generated, params[0], left)
-    return filled_up(memory, prediction_row(prompt, predicted), generated, params[0], left)
+    left = filled_up(memory, ALL, after, past, weight, left * unit)
+    left = filled_up(memory, prompt_row(prompt), after, past, weight, left)
+    return filled_up(memory, prediction_row(prompt, predicted), after, past, weight, left) / unit

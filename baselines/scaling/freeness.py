@@ -4,7 +4,8 @@ Mean F over active instances, without headroom (headroom = 1: with). Below `low`
 in `cooldown_s`. Source: Beyond Binary Priorities, band [-.5, 1.5], every 1 s, 10 s between changes.
 Llumnix (OSDI '24): freeness:low=10,high=60 every 10 s.
 
-An idle instance has F = M, far above any band: without traffic the fleet shrinks to min_instances, which the engine
+An idle instance has F = M, far above any band, so one of them lifts the mean of an otherwise full fleet over it, and
+the fleet stays near the least that is not overfull. Without traffic it shrinks to min_instances, which the engine
 keeps, and stays there. An order to drain that changed nothing starts no cool-down: the next burst is not kept waiting.
 """
 

@@ -33,6 +33,15 @@ FIGURES = {
     "max_wait_s": "longest wait [s]",
     "gpu_seconds_per_slo_met": "GPU-seconds per SLO-met request",
 }
+EVENTS = {  # shown where there are any
+    "holds": "holds",
+    "admission_rejections": "rejected by admission",
+    "moves": "moves",
+    "aborted_moves": "aborted moves",
+    "scale_ups": "scale-ups",
+    "scale_downs": "scale-downs",
+    "crashes": "crashes",
+}
 
 
 @dataclass(kw_only=True)
@@ -132,6 +141,7 @@ def summary_text(summary: dict[str, Any]) -> str:
     for key, label in LATENCIES.items():
         lines.append(f"{label:<8}" + "".join(f"{shown(summary[key][s]):>10}" for s in STATISTICS))
     lines += [f"{label:<34}{shown(summary[key])}" for key, label in FIGURES.items()]
+    lines += [f"{label:<34}{summary[key]:,}" for key, label in EVENTS.items() if summary[key]]
     lines.append(f"{'lengths predicted by':<34}{summary['estimator']}")
     return "\n".join([*lines, *(f"note: {warning}" for warning in summary["warnings"])])
 

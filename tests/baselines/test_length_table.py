@@ -14,8 +14,8 @@ from servegym.baselines.length_table import (
     add_output,
     bin_start,
     filled_up,
+    length_bin,
     longer_outputs,
-    output_bin,
     prediction_row,
     prompt_row,
     size_class,
@@ -25,7 +25,7 @@ from servegym.baselines.length_table import (
 def test_every_length_lies_in_the_bin_that_begins_at_or_below_it():
     lengths = [*range(5000), *(2**k + d for k in range(12, 20) for d in (-1, 0, 1)), LONGEST - 1]
     for tokens in lengths:
-        k = output_bin(tokens)
+        k = length_bin(tokens)
         assert 0 <= k < N_BINS
         assert bin_start(k) <= tokens < bin_start(k + 1)
     # one a length below 16, then 8 an octave
@@ -50,7 +50,7 @@ def test_classes_are_octaves_and_every_row_is_somebodys():
     assert prediction_row(1, 1) == BY_BOTH
 
 
-def table_of(*outputs: int, row: int = ALL) -> np.ndarray:
+def table_of(*outputs: float, row: int = ALL) -> np.ndarray:
     """Return a table with those outputs in one row."""
     table = np.zeros(TABLE_SIZE)
     for tokens in outputs:
@@ -60,28 +60,30 @@ def table_of(*outputs: int, row: int = ALL) -> np.ndarray:
 
 def test_sums_of_longer_outputs_by_hand():
     table = table_of(5, 10, 20)
-    assert longer_outputs(table, ALL, 0) == (3.0, 35.0)
-    assert longer_outputs(table, ALL, 4) == (3.0, 35.0)
-    assert longer_outputs(table, ALL, 5) == (2.0, 30.0)
-    assert longer_outputs(table, ALL, 16) == (1.0, 20.0)
-    # 20 shares a bin with 21: half of the output counts as 21
-    assert longer_outputs(table, ALL, 20) == (0.5, 10.5)
-    assert longer_outputs(table, ALL, 21) == (0.0, 0.0)
-    assert longer_outputs(table, 1, 0) == (0.0, 0.0)
+    assert longer_outputs(table, ALL, 0.0) == (3.0, 35.0)
+    assert longer_outputs(table, ALL, 4.5) == (3.0, 35.0)
+    assert longer_outputs(table, ALL, 6.0) == (2.0, 30.0)
+    assert longer_outputs(table, ALL, 16.0) == (1.0, 20.0)
+    # a bin from 20 to 22: of an output in it half lies above 21, at 21.5
+    assert longer_outputs(table, ALL, 21.0) == (0.5, 10.75)
+    assert longer_outputs(table, ALL, 22.0) == (0.0, 0.0)
+    assert longer_outputs(table, 1, 0.0) == (0.0, 0.0)
 
 
 def test_the_longest_lengths_count_as_the_longest_bin_and_read_nothing_behind_it():
     table = table_of(LONGEST - 1, 2**30, row=N_ROWS - 1)
-    assert longer_outputs(table, N_ROWS - 1, 100) == (2.0, 2.0 * (LONGEST - 1))
-    for tokens in (LONGEST - 1, LONGEST, 2**30):
-        assert longer_outputs(table, N_ROWS - 1, tokens) == (0.0, 0.0)
+    assert longer_outputs(table, N_ROWS - 1, 100.0) == (2.0, 2.0 * (LONGEST - 1))
+    count, _ = longer_outputs(table, N_ROWS - 1, LONGEST - 2.0)
+    assert 0.0 < count < 1e-3
+    for length in (float(LONGEST), 2.0**30):
+        assert longer_outputs(table, N_ROWS - 1, length) == (0.0, 0.0)
 
 
 def test_imagined_completions_fill_up_by_hand():
-    # outputs 5, 10, 20 after 4 tokens have 1, 6, 16 left; one more of 9: 32 / 4
-    assert filled_up(table_of(5, 10, 20), ALL, 4, 1.0, 9.0) == 8.0
+    # outputs 5, 10, 20 pass 4 by 1, 6, 16; one more by 9: 32 / 4
+    assert filled_up(table_of(5, 10, 20), ALL, 4.5, 4.0, 1.0, 9.0) == 8.0
     # none longer than 30: the prior alone
-    assert filled_up(table_of(5, 10, 20), ALL, 30, 1.0, 9.0) == 9.0
+    assert filled_up(table_of(5, 10, 20), ALL, 30.5, 30.0, 1.0, 9.0) == 9.0
 
 
 @pytest.mark.parametrize("shape", ["uniform", "long tail"])
@@ -97,5 +99,5 @@ def test_mean_left_converges_to_the_true_conditional_mean(shape):
     truth = draw(2_000_000)
     for generated in (0, 3, 17, 50, 130, 290):
         longer = truth[truth > generated]
-        left = filled_up(table, ALL, generated, 1.0, 10.0)
+        left = filled_up(table, ALL, generated + 0.5, float(generated), 1.0, 10.0)
         assert left == pytest.approx((longer - generated).mean(), rel=0.05)

@@ -7,7 +7,11 @@ import pytest
 from policy_calls import Asked, paused
 
 from servegym.baselines.scaling.freeness import ADD, DRAIN, KEEP, band_order
-from servegym.simulator.state import ABSENT, ACTIVE, DOWN, DRAINING
+from servegym.simulator.config import ClusterConfig
+from servegym.simulator.policy import find_policy
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.state import ABSENT, ACTIVE, DOWN, DRAINING, FINISHED
+from servegym.traces import Trace
 
 S = 10**12
 
@@ -90,3 +94,19 @@ def test_llumnixs_band_is_a_matter_of_parameters():
     for tokens, order in ((790, KEEP), (150, DRAIN)):
         simulation = paused([(0, 0, tokens, 50)], kv_blocks=100)
         assert Asked(simulation, "scaling", "freeness", low=10, high=60).scale() == order
+
+
+def test_on_the_engine_it_rests_without_traffic_and_grows_in_a_burst():
+    # a request every 10 s until 200 s, then 50 a second for 6 s: 180,000 tokens of prompt, 12,800 fit an instance
+    arrival_s = np.concatenate([np.arange(0.0, 200.0, 10.0), 200 + np.arange(300) / 50])
+    trace = Trace(arrival_s, np.full(320, 600), np.full(320, 200))
+    config = ClusterConfig(instances=4, scaling="freeness", kv_blocks=800)
+    simulation = Simulation(trace, config, find_policy("dispatch", "least-requests"))
+    n_active = []
+    for now_s in range(0, 211, 5):
+        simulation.run(now_s)
+        n_active.append(int((simulation.state.instances["condition"] == ACTIVE).sum()))
+    # drained at 0, 10 and 20 s; nothing until 200 s; ordered at 201 s, ready 5 s later
+    assert n_active == [3] * 2 + [2] * 2 + [1] * 37 + [1, 2]
+    simulation.run()
+    assert (simulation.state.requests["status"] == FINISHED).all()

@@ -17,7 +17,7 @@ from servegym.experiments import grid
 from servegym.experiments.compare import compare, find_systems
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.grid import CellError, ConservationError, check_conservation
-from servegym.experiments.metrics import METRICS, comparison_lines, metrics_of
+from servegym.experiments.metrics import EVENTS, METRICS, UNSERVED, comparison_lines, metrics_of
 from servegym.experiments.statistics import Interval
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Policy
@@ -406,7 +406,8 @@ def test_all_stands_for_every_system():
 
 def test_what_a_cluster_did_beside_serving_is_in_the_table_where_it_did_it():
     runs = pd.DataFrame({"system": ["a", "b"], "seed": 0, "moves": [3, 0], "holds": 0})
-    runs = runs.assign(**{metric.key: 1.0 for metric in METRICS}, rejected=0, unfinished=0)
+    others = {metric.key: 0 for metric in (*METRICS, *UNSERVED, *EVENTS)}
+    runs = runs.assign(**{key: value for key, value in others.items() if key not in runs})
     lines = [
         line for line in comparison_lines(runs, "a", metrics_of(runs)) if line.metric.key == "moves"
     ]

@@ -15,7 +15,12 @@ from servegym.simulator.config import ClusterConfig
 
 def cell(seed: int, *warnings: str, peak: float = 0.5, blocked: int = 0, **row) -> Cell:
     """Return a cell of system "a" that preempted nothing."""
-    return Cell({"system": "a", "seed": seed, "preemptions": 0, **row}, warnings, peak, blocked)
+    return Cell(
+        {"system": "a", "seed": seed, "preemptions": 0, "admission_rejections": 0, **row},
+        warnings,
+        peak,
+        blocked,
+    )
 
 
 def test_warnings_that_differ_in_numbers_only_become_one_with_a_count():

@@ -186,6 +186,15 @@ def test_simulate_prints_and_saves_one_run(trace_file: Path, tmp_path: Path, cap
     assert json.loads(capsys.readouterr().out)["finished"] == 3_000
 
 
+def test_simulate_shows_what_the_cluster_did_beside_serving_where_it_did(capsys: Capture):
+    words = ["simulate", "--requests", "300", "--load", "0.9", "--system"]
+    assert main([*words, "n-tier"]) == 0
+    moved = [line.split() for line in capsys.readouterr().out.splitlines() if line[:5] == "moves"]
+    assert int(moved[0][1]) > 0
+    assert main([*words, "n-tier:migration=none"]) == 0
+    assert "moves" not in capsys.readouterr().out
+
+
 def test_simulate_draws_the_workload_at_the_rate_asked_for(capsys: Capture):
     for extra in (["--rate", "7.5"], ["--rate", "7.5", "--seed", "3"]):
         assert main(["simulate", "--requests", "2000", "--json", *extra]) == 0

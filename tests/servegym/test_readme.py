@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from servegym.__main__ import COMMANDS, main
+from servegym.baselines.system_table import SYSTEMS
+from servegym.baselines.systems import find_system
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
 POLICIES = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 BLOCKS = PYTHON.findall(README)
 COMMAND_LINES = [
     line.partition("#")[0].strip()
-    for line in README.splitlines()
+    for line in [*README.splitlines(), *PAGE.splitlines()]
     if line.startswith("    servegym ")
 ]
 
@@ -52,11 +55,31 @@ def test_the_sweep_of_the_load_is_drawn(tmp_path: Path):
 
 
 def test_the_example_of_the_page_on_policies_uses_one_of_each_kind(tmp_path: Path):
-    [block] = PYTHON.findall(POLICIES)
+    block, _ = PYTHON.findall(POLICIES)
     (tmp_path / "example.py").write_text(block)  # a file, as a user's: helpers are cached by theirs
     text = output_of(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import example")
     for shown in ("sticky:margin=1000", "order=ageing", "estimator=prompt-share"):
         assert shown in text
+
+
+def test_the_second_example_uses_one_of_each_other_kind(tmp_path: Path):
+    _, block = PYTHON.findall(POLICIES)
+    (tmp_path / "example.py").write_text(block)
+    text = output_of(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import example")
+    for shown in ("block:remaining=twice-over", "moves", "rejected by admission", "scale-ups"):
+        assert shown in text
+
+
+def test_the_page_on_systems_names_every_one_of_the_table_and_its_texts_are_understood():
+    assert not [
+        name
+        for name in SYSTEMS
+        if f"`{name.replace('driftsched', '')}`" not in PAGE and f"`{name}`" not in PAGE
+    ]
+    texts = re.findall(r"^\| `([\w-]+:[^`]+)` \|", PAGE, re.MULTILINE)
+    assert len(texts) == 6
+    for text in texts:
+        assert find_system(text).name == text
 
 
 def test_the_page_on_policies_names_every_accessor():
@@ -74,9 +97,12 @@ def test_the_page_on_policies_names_every_accessor():
 def test_every_command_parses(line: str, tmp_path: Path, capsys: pytest.CaptureFixture):
     words = shlex.split(line)
     assert words[1] in COMMANDS
-    if "--out" in words and "--trace" not in words:
+    if "--check" in words:
+        words[words.index("--systems") + 1] = "random,n-tier"
+    if ("--out" in words or "--systems" in words) and "--trace" not in words:
         words += ["--seeds", "2", "--requests", "100"]
-        words[words.index("--out") + 1] = str(tmp_path)
+        if "--out" in words:
+            words[words.index("--out") + 1] = str(tmp_path)
     if "--trace" in words:  # the file is not there, and nothing else is wrong
         assert main(words[1:]) == 2
         assert "No such file" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flat_profile import FLAT, SLOW
 
-from servegym.simulator.config import SCENARIOS, ClusterConfig
+from servegym.simulator.config import DECISIONS, SCENARIOS, ClusterConfig
 from servegym.simulator.policy import find_policy
 from servegym.simulator.profiles import find_profile
 from servegym.simulator.simulation import Simulation
@@ -23,19 +23,46 @@ COUNTS = (
     "batch_size",
     "tiers",
     "routers",
+    "migration_stages",
+    "last_stage_blocks",
+    "min_instances",
+    "max_instances",
 )
+COUNTS_FROM_0 = ("max_local_waiting", "client_retries")
 NOT_NEGATIVE = (
     "watermark",
     "batch_wait_s",
     "metrics_interval_s",
     "reject_penalty_s",
     "host_overhead_ms",
+    "snapshot_interval_s",
+    "max_hold_s",
+    "startup_delay_s",
 )
+POSITIVE = (
+    "hold_timer_s",
+    "rebalance_interval_s",
+    "scaling_interval_s",
+    "retry_backoff_s",
+    "link_gb_per_s",
+    "timeout_s",
+)
+CHOICES = ("engine", "queue_by", "on_failure")
+DECIDERS = ("admission", "queue", "migration", "scaling")  # None: nobody
 FLAGS = ("reserve_full_prompt", "bypass_blocked")
-NAMES = ("profile", "engine", "order", "estimator")
-MAPPINGS = ("order_params", "estimator_params")
-OPTIONAL = ("kv_blocks", "watermark", "reject_penalty_s", "calibration")
-KINDS = {"order": "ordering policy", "estimator": "estimation policy", "profile": "profile"}
+NAMES = ("profile", "order", "estimator", "remaining")
+MAPPINGS = tuple(f"{name}_params" for name in DECISIONS.values())
+OPTIONAL = (
+    "kv_blocks",
+    "watermark",
+    "reject_penalty_s",
+    "calibration",
+    "last_stage_blocks",
+    "max_instances",
+    "max_local_waiting",
+    "timeout_s",
+)
+KINDS = {field: f"{kind} policy" for kind, field in DECISIONS.items()} | {"profile": "profile"}
 NAN, INF = math.nan, math.inf
 
 
@@ -50,24 +77,60 @@ def message_of(**options) -> str:
 
 def test_case_07_every_field_is_covered_here():
     """A field added without a check of its values would slip through the tests below."""
-    covered = {*COUNTS, *NOT_NEGATIVE, *FLAGS, *NAMES, *MAPPINGS, "calibration"}
+    covered = {
+        *COUNTS,
+        *COUNTS_FROM_0,
+        *NOT_NEGATIVE,
+        *POSITIVE,
+        *FLAGS,
+        *CHOICES,
+        *NAMES,
+        *DECIDERS,
+    }
+    covered |= {*MAPPINGS, "calibration", "faults"}
     assert covered == set(ClusterConfig.model_fields)
 
+
+FAULT = {"kind": "crash", "instance": 0, "at_s": 1.0, "duration_s": 1.0}
+BAD_FAULT = {
+    "kind": ("fire", None),
+    "instance": (-1, 4, 0.5),
+    "at_s": (-1.0, NAN, INF),
+    "duration_s": (0.0, -1.0, NAN),
+    "factor": (0.0, -1.0, INF),
+}
 
 BAD = (
     [(name, value) for name in COUNTS for value in (0, -1, NAN, INF, -INF, 2.5, "many", [1])]
     + [(name, 10**12) for name in COUNTS]
+    + [
+        (name, value)
+        for name in COUNTS_FROM_0
+        for value in (-1, NAN, INF, 2.5, "many", [1], 10**12)
+    ]
+    + [(name, value) for name in POSITIVE for value in (0, 0.0, -1.0, NAN, INF, "x", 1e10)]
+    + [("timeout_s", value) for value in ([-1.0], [1.0, 1.0], [None, None])]
     + [(name, value) for name in NOT_NEGATIVE for value in (-1e-9, NAN, INF, -INF, "x", [1])]
     + [("calibration", value) for value in (0, 0.0, -1.0, NAN, INF, "x")]
     + [("watermark", value) for value in (1, 1.0, 2)]
     + [("metrics_interval_s", value) for value in (1e-12, 1e7)]
     + [("batch_wait_s", 1e7), ("host_overhead_ms", 1e10), ("calibration", 1e7)]
     + [(name, value) for name in FLAGS for value in (2, -1, NAN, "perhaps", None)]
-    + [("engine", value) for value in ("vllm", "", 1, None)]
-    + [(name, value) for name in ("order", "estimator") for value in ("", "nobody", 1, None)]
+    + [(name, value) for name in CHOICES for value in ("vllm", "", 1, None)]
+    + [(name, value) for name in DECIDERS for value in ("", "nobody", 1)]
+    + [("faults", value) for value in (1, "x", None)]
+    + [
+        (name, value)
+        for name in ("order", "estimator", "remaining")
+        for value in ("", "nobody", 1, None)
+    ]
     + [("profile", value) for value in ("", "nobody", 1, None, [], [1], [A100, "nobody"])]
     + [(name, value) for name in MAPPINGS for value in (1, "x", None, {"tokens": "x"})]
-    + [(name, None) for name in (*COUNTS, *NOT_NEGATIVE) if name not in OPTIONAL]
+    + [
+        (name, None)
+        for name in (*COUNTS, *COUNTS_FROM_0, *NOT_NEGATIVE, *POSITIVE)
+        if name not in OPTIONAL
+    ]
 )
 
 
@@ -79,6 +142,15 @@ def test_case_07_bad_value_is_refused_with_its_field_and_value(name, value):
     told = value[-1] if isinstance(value, list) and value else value
     told = told["tokens"] if isinstance(told, dict) else told
     assert str(told) in message, message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in BAD_FAULT.items() for value in values]
+)
+def test_case_07_bad_fault_is_refused_with_its_number_field_and_value(name, value):
+    """A fault on an instance that is not there, or of no length, would silently not happen."""
+    message = message_of(faults=[FAULT, {**FAULT, name: value}])
+    assert f"faults.1.{name} = " in message and str(value) in message, message
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF, 0.0, 0.99, -5.0, 2.0**31])
