@@ -1,7 +1,7 @@
 """Clients: their time limits, the cancellations that follow, and their asking again.
 
-Timers form a binary heap by time, then limits before attempts, then trace index; a request has at most one, and the limit
-of one that has ended stays until it is due or on top. Source: docs/engine.md section 15.
+Timers form a binary heap by time, then limits before attempts, then trace index; a request has at most one, and the
+limit of one that has ended stays until it is due or on top. Source: docs/engine.md section 15.
 """
 
 from servegym.simulator.calls import call_catch_up

@@ -104,7 +104,7 @@ def _next_instant(state, until_ps):
 
 @kernel
 def _is_stuck(state, instant_ps):
-    """Return whether only timer and ticks go on, and have for too long by then; an error if it is a policy that holds."""
+    """Return whether only timer and ticks go on, and have for too long by then; an error if a policy holds."""
     gateway, shared = state.gateway[0], state.shared[0]
     if next_arrival_ps(state) < NEVER or next_event_ps(state) < NEVER:
         return False

@@ -1,7 +1,7 @@
 """Faults: crashes, slow instances, lost metrics, broken links, each with a beginning and an end.
 
-Faults of one kind on one instance may overlap: factors multiply (build.py has worked them out), all else lasts until the
-last of them is over. Source: docs/engine.md section 14.
+Faults of one kind on one instance may overlap: factors multiply (build.py has worked them out), all else lasts until
+the last of them is over. Source: docs/engine.md section 14.
 """
 
 from servegym.simulator.clients import hasten_overdue

@@ -57,7 +57,7 @@ def _ask_policy(state):
 
 @cold_kernel
 def is_left_to_do(state, by_ps):
-    """Return whether a request is to come or in the system by then, or a move under way (plays iterations up to then)."""
+    """Return whether a request is to come or in the system by then, or a move under way (plays up to then)."""
     shared, control = state.shared[0], state.control[0]
     is_to_come = shared.next_arrival < state.requests.shape[0] or control.n_retries > 0
     if is_to_come or control.n_moves > 0 or is_holding(state):

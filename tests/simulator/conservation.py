@@ -3,7 +3,15 @@
 import numpy as np
 
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.state import NEVER
+from servegym.simulator.state import (
+    ACTIVE,
+    CANCELLED,
+    DRAINING,
+    NEVER,
+    PARKED,
+    UNFINISHED,
+    WITH_CLIENT,
+)
 
 REQUEST_FIELDS = ("prompt_tokens", "output_tokens", "generated", "computed")
 
@@ -25,9 +33,20 @@ def check_conservation(simulation: Simulation) -> None:
             phases = state.phases[i * size : (i + 1) * size]
             assert phases.sum() == instance["n_decoding"]
             assert (phases >= 0).all()
+        on_it = (state.requests["instance"] == i) & (state.requests["status"] == UNFINISHED)
+        predicted = state.requests["prompt_tokens"] + state.requests["predicted_tokens"]
+        assert instance["held_tokens"] == predicted[on_it].sum(), f"instance {i}"
+        assert instance["condition"] in (ACTIVE, DRAINING) or not on_it.any(), f"instance {i}"
     arrived = int(state.shared[0]["next_arrival"])
-    ended = int((state.requests["finish_ps"][:arrived] >= 0).sum())
-    assert arrived == seated_somewhere + waiting_somewhere + ended
+    gateway, known = state.gateway[0], state.requests[:arrived]
+    parked = int(((known["place"] == PARKED) & (known["status"] == UNFINISHED)).sum())
+    at_gateway = int(gateway["n_queued"] + gateway["n_held"])
+    assert at_gateway == state.queues["n_waiting"].sum()
+    ended = int((known["status"] != UNFINISHED).sum())
+    assert ended == (known["finish_ps"] >= 0).sum()
+    with_clients = ((known["place"] == WITH_CLIENT) & (known["status"] == CANCELLED)).sum()
+    assert state.control[0]["n_retries"] == with_clients
+    assert arrived == seated_somewhere + waiting_somewhere + parked + at_gateway + ended
 
 
 def check_blocks(simulation: Simulation) -> None:

@@ -23,7 +23,9 @@ def load(*rows: tuple[float, int, int], dispatch: str = "least-requests", **opti
     """Return the simulation of FLAT instances; rows are (arrival in ms, prompt, output)."""
     arrival, prompt, output = np.array(rows).T
     config = ClusterConfig(**{"instances": 1, "profile": FLAT, **options})
-    return Simulation(Trace(arrival / 1e3, prompt, output), config, find_policy("dispatch", dispatch))
+    return Simulation(
+        Trace(arrival / 1e3, prompt, output), config, find_policy("dispatch", dispatch)
+    )
 
 
 def play(*rows: tuple[float, int, int], **options: Any) -> Simulation:
@@ -95,8 +97,8 @@ def test_fault_that_ends_when_another_begins_ends_first():
 
 
 def test_crashed_static_batch_begins_anew_and_keeps_what_it_streamed():
-    # Prefill 0-10, decodes 10-20 (A's second and last token, it stays seated), 20-30 lost at 25. From 30 the whole batch
-    # again: prefill, two decodes; first tokens stay those of 10.
+    # Prefill 0-10, decodes 10-20 (A's second and last token, it stays seated), 20-30 lost at 25. From 30 the whole
+    # batch again: prefill, two decodes; first tokens stay those of 10.
     options = {"engine": "static", "batch_size": 2, "batch_wait_s": 0.0}
     simulation = play((0, 8, 2), (0, 8, 3), faults=(crash(0, 25, 5),), **options)
     assert times(simulation) == [60, 60]
