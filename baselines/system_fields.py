@@ -45,7 +45,8 @@ def field_value(name: str, text: str) -> Any:
 def adapter_of(name: str) -> TypeAdapter[Any]:
     """Return what validates that field alone."""
     info = ClusterConfig.model_fields[name]
-    return TypeAdapter(Annotated[info.annotation, info])
+    annotated: Any = Annotated[info.annotation, info]  # pyright: ignore[reportInvalidTypeForm]
+    return TypeAdapter(annotated)
 
 
 @cache

@@ -79,7 +79,7 @@ def limits(text: str) -> float | tuple[float | None, ...]:
     return found[0] if len(found) == 1 and found[0] is not None else found
 
 
-FAULT_PARTS = ("kind", "instance", "at_s", "duration_s", "factor")
+FAULT_PARTS: tuple[str, ...] = ("kind", "instance", "at_s", "duration_s", "factor")
 
 
 def faults(text: str) -> list[dict[str, str]]:

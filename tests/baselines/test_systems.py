@@ -77,7 +77,7 @@ def test_no_parameter_is_named_like_a_part_or_a_field():
 def test_a_system_may_not_set_what_load_1_depends_on(with_parts):
     engine = alone(ClusterConfig(), ClusterConfig().fleet_profiles[0].name)
     config = ClusterConfig(instances=3)
-    assert alone(find_system("test-parts").configure(config), engine.profile) == engine
+    assert alone(find_system("test-parts").configure(config), str(engine.profile)) == engine
     assert not {"instances", "profile", "engine", "kv_blocks", "bypass_blocked"} & set(FIELDS)
 
 
