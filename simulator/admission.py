@@ -1,5 +1,7 @@
 """Moving waiting requests into seats, and passing over those that do not fit."""
 
+import numpy as np
+
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.state import NO_REQUEST
 from servegym.simulator.waiting import pop_waiting, return_waiting
@@ -36,6 +38,6 @@ def pass_over_head(state, instance, passed_over):
 def return_passed_over(state, instance, passed_over):
     """Let all requests that were set aside wait again, in their old order."""
     while passed_over != NO_REQUEST:
-        following = state.requests[passed_over].next
+        following = np.int64(state.requests[passed_over].next)
         return_waiting(state, instance, passed_over)
         passed_over = following

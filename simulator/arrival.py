@@ -6,13 +6,12 @@ cannot raise.
 
 import numpy as np
 
-from servegym.simulator.calls import call_predict
+from servegym.simulator.calls import call_predict, centre
 from servegym.simulator.clients import set_deadline
 from servegym.simulator.completions import show_completions
 from servegym.simulator.gateway import (
     choose_instance,
     enqueue,
-    is_holding,
     set_router,
     submit,
 )
@@ -27,36 +26,41 @@ LONGEST_PREDICTION = 2.0**30
 
 @kernel
 def arrive(state, r):
-    """Decide and carry out everything about request r's arrival."""
-    shared, gateway = state.shared[0], state.gateway[0]
-    shared.now_ps = state.requests[r].arrival_ps
-    if shared.n_observing > 0:
-        show_completions(state)
-    set_router(state, r)
-    predict(state, r)
-    if not fits_fleet(state, r):
-        state.requests[r].status = REJECTED
-        state.requests[r].finish_ps = shared.now_ps
-    else:
-        if state.timeouts_ps.shape[0] > 0:
-            set_deadline(state, r, shared.now_ps)
-        if gateway.is_direct and not is_holding(state):
-            _dispatch_directly(state, r)
-        else:
-            submit(state, r)
+    """Decide and carry out everything about request r's arrival, through the gateway."""
+    if receive(state, r):
+        submit(state, r)
 
 
 @kernel
-def _dispatch_directly(state, r):
-    """Dispatch a request that nobody precedes: the usual case, a round of one."""
+def arrive_directly(state, r):
+    """Do the same where nobody precedes the request and no policy stands before dispatch: a round of one."""
+    if not receive(state, r):
+        return
     i = choose_instance(state, r)
     if i != NO_INSTANCE:
         place(state, i, r)
     elif state.shared[0].error == OK:
         enqueue(state, r)
-        gateway = state.gateway[0]
-        gateway.last_round_ps = state.shared[0].now_ps
+        gateway = centre(state).gateway[0]
+        gateway.last_round_ps = gateway.last_event_ps = state.shared[0].now_ps
         gateway.n_holds += 1
+
+
+@kernel
+def receive(state, r):
+    """Predict an arriving request's length; return whether it fits anywhere: if not, it is rejected."""
+    shared, request = state.shared[0], state.requests[r]
+    shared.now_ps = request.arrival_ps
+    if shared.n_observing > 0:
+        show_completions(state)
+    set_router(state, r)
+    predict(state, r)
+    if not fits_fleet(state, r):
+        request.status, request.finish_ps = REJECTED, shared.now_ps
+        return False
+    if shared.has_timeouts:
+        set_deadline(state, r, shared.now_ps)
+    return True
 
 
 @kernel

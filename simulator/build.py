@@ -217,6 +217,7 @@ def records(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
 def set_addresses(state: layout.State, simulation: "Simulation") -> None:
     """Store this process's addresses of engine entries and policies (mutates state.shared and state.policies)."""
     state.shared[0]["catch_up_address"] = catch_up_address()
+    state.shared[0]["play_address"] = 0  # compiled when a run comes to need it (Simulation.run)
     if simulation.dispatch.uses_what_if:
         state.shared[0]["what_if_address"] = what_if_address()
     for record, role in zip(state.policies, layout.ROLES, strict=True):
@@ -292,6 +293,7 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["order"] = ORDERS.get(config.order, layout.BY_POLICY)
     shared["is_time_dependent"] = bool(simulation.order and simulation.order.is_time_dependent)
     shared["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
+    state.shared[0]["play_address"] = 0  # compiled when a run comes to need it (Simulation.run)
     if simulation.dispatch.uses_what_if:
         snapshot_ps = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
         shared["snapshot_interval_ps"] = snapshot_ps
@@ -299,6 +301,8 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
         state.copied_requests["instance"] = NO_INSTANCE
     shared["n_routers"] = config.routers
     shared["n_tiers"] = config.tiers
+    shared["has_timeouts"] = len(state.timeouts_ps) > 0
+    shared["unplayed_ps"] = -1
     shared["counts_tiers"] = counts_tiers(config)
     shared["local_limit"] = -1 if config.max_local_waiting is None else config.max_local_waiting
     deciders = (config.policy_of("estimation"), config.policy_of("remaining"))

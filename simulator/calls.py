@@ -15,7 +15,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from servegym.simulator import state as layout
-from servegym.simulator.kernel import IS_JIT_DISABLED
+from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
 
 _PYTHON_FUNCTIONS: list[Callable[..., Any]] = []
 
@@ -32,35 +32,36 @@ FLOATS = types.Array(float64, 1, "C")
 STREAM = types.Array(uint64, 1, "C")
 COUNTS = types.Array(types.int32, 1, "C")
 MOVES = types.Array(int64, 2, "C")
-STATE = _tuple_type(
-    layout.State,
-    _records(layout.SHARED),
-    _records(layout.ENGINE),
-    _records(layout.INSTANCE),
-    _records(layout.REQUEST),
-    _records(layout.SLOT),
-    COUNTS,
-    _records(layout.VIEW),
-    FLOATS,
-    FLOATS,
-    STREAM,
-    _records(layout.POLICY),
-    _records(layout.GATEWAY),
-    _records(layout.QUEUE),
-    _records(layout.CONTROL),
-    COUNTS,
-    _records(layout.MOVE),
-    MOVES,
-    _records(layout.LEDGER),
-    _records(layout.FAULT),
-    _records(layout.TIMER),
-    types.Array(int64, 1, "C"),
-    _records(layout.SHARED),
-    _records(layout.INSTANCE),
-    _records(layout.SLOT),
-    COUNTS,
-    _records(layout.REQUEST),
-)
+_ARRAYS = {
+    "shared": _records(layout.SHARED),
+    "engines": _records(layout.ENGINE),
+    "instances": _records(layout.INSTANCE),
+    "requests": _records(layout.REQUEST),
+    "slots": _records(layout.SLOT),
+    "phases": COUNTS,
+    "views": _records(layout.VIEW),
+    "params": FLOATS,
+    "memory": FLOATS,
+    "streams": STREAM,
+    "policies": _records(layout.POLICY),
+    "tiers": COUNTS,
+    "gateway": _records(layout.GATEWAY),
+    "queues": _records(layout.QUEUE),
+    "control": _records(layout.CONTROL),
+    "moves": _records(layout.MOVE),
+    "ordered": MOVES,
+    "ledger": _records(layout.LEDGER),
+    "faults": _records(layout.FAULT),
+    "timers": _records(layout.TIMER),
+    "timeouts_ps": types.Array(int64, 1, "C"),
+}
+
+
+def _part_type(cls: type) -> types.NamedTuple:
+    return _tuple_type(cls, *(_ARRAYS[name] for name in cls.__annotations__))
+
+
+CORE, CENTRE, COPIES = map(_part_type, (layout.Core, layout.Centre, layout.Copies))
 REQUEST = _tuple_type(layout.Request, _records(layout.REQUEST), int64)
 
 CLUSTER = _tuple_type(
@@ -81,6 +82,7 @@ ADMIT = DISPATCH
 CHOOSE_QUEUE = int64(CLUSTER, FLOATS, FLOATS, STREAM)
 MIGRATE = int64(CLUSTER, MOVES, FLOATS, FLOATS, STREAM)
 SCALE = CHOOSE_QUEUE
+PLAY = int64(int64, int64)
 WHAT_IF = float64(int64, int64, int64, int64, float64, float64)
 
 
@@ -106,6 +108,14 @@ def _caller(signature: Signature) -> Callable[..., Any]:
         return context.get_dummy_value() if is_void else result
 
     return _INTRINSICS[len(signature.args)](signature, generate)
+
+
+def _with_two(signature, generate):
+    @intrinsic
+    def call(typing, address, a, b):
+        return signature.return_type(int64, *signature.args), generate
+
+    return call
 
 
 def _with_three(signature, generate):
@@ -140,7 +150,7 @@ def _with_six(signature, generate):
     return call
 
 
-_INTRINSICS = {3: _with_three, 4: _with_four, 5: _with_five, 6: _with_six}
+_INTRINSICS = {2: _with_two, 3: _with_three, 4: _with_four, 5: _with_five, 6: _with_six}
 
 call_catch_up = _caller(CATCH_UP)
 call_dispatch = _caller(DISPATCH)
@@ -153,37 +163,55 @@ call_queue = _caller(CHOOSE_QUEUE)
 call_migration = _caller(MIGRATE)
 call_scaling = _caller(SCALE)
 call_what_if = _caller(WHAT_IF)
+call_play = _caller(PLAY)
 
 
-def _point_to_python(state: layout.State) -> int:
-    return python_address(lambda: state)
+def _point_to_python(part: Any) -> int:
+    return python_address(lambda: part)
 
 
-def _python_state_at(pointer: int) -> layout.State:
+def _python_part_at(pointer: int) -> Any:
     return _PYTHON_FUNCTIONS[pointer]()
 
 
 @intrinsic
-def _point_to(typing, state):
-    """Put the State tuple (array descriptors, not arrays) into the caller's frame; return its address."""
+def _point_to(typing, part):
+    """Put a tuple (array descriptors, not arrays) into the caller's frame; return its address."""
 
     def generate(context, builder, _, arguments):
         slot = cgutils.alloca_once_value(builder, arguments[0])
         return builder.ptrtoint(slot, context.get_value_type(int64))
 
-    return int64(state), generate
+    return int64(part), generate
 
 
-@intrinsic
-def _state_at(typing, pointer):
-    """Return the State tuple at an address made by point_to, whose caller must still be running."""
+def _reader(part_type: types.NamedTuple) -> Any:
+    """Return a function (address) that returns the tuple which point_to put there; its caller must still be running."""
+    if IS_JIT_DISABLED:
+        return _python_part_at
 
-    def generate(context, builder, _, arguments):
-        pointer_type = context.get_value_type(STATE).as_pointer()
-        return builder.load(builder.inttoptr(arguments[0], pointer_type))
+    @intrinsic
+    def part_at(typing, pointer):
+        def generate(context, builder, _, arguments):
+            pointer_type = context.get_value_type(part_type).as_pointer()
+            return builder.load(builder.inttoptr(arguments[0], pointer_type))
 
-    return STATE(int64), generate
+        return part_type(int64), generate
+
+    return part_at
 
 
 point_to: Any = _point_to_python if IS_JIT_DISABLED else _point_to
-state_at: Any = _python_state_at if IS_JIT_DISABLED else _state_at
+state_at, centre_at, copies_at = map(_reader, (CORE, CENTRE, COPIES))
+
+
+@kernel
+def centre(state):
+    """Return the Centre that belongs to a Core of a run under way."""
+    return centre_at(state.shared[0].centre_pointer)
+
+
+@kernel
+def copies(state):
+    """Return the Copies that belong to a Core of a run under way."""
+    return copies_at(state.shared[0].copies_pointer)

@@ -4,7 +4,7 @@ Timers form a binary heap by time, then limits before attempts, then trace index
 limit of one that has ended stays until it is due or on top. Source: docs/engine.md section 15.
 """
 
-from servegym.simulator.calls import call_catch_up
+from servegym.simulator.calls import call_catch_up, centre
 from servegym.simulator.gateway import drop_request, submit
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.migration import drop_parked
@@ -37,7 +37,7 @@ from servegym.simulator.waiting import remove_waiting
 @cold_kernel
 def set_deadline(state, r, now_ps):
     """Set the time limit of a request that arrives now, if its tier has one."""
-    timeout_ps = state.timeouts_ps[state.requests[r].tier]
+    timeout_ps = centre(state).timeouts_ps[state.requests[r].tier]
     if timeout_ps != NEVER:
         _push_timer(state, now_ps + min(timeout_ps, LATEST_PS - now_ps), r, DEADLINE)
 
@@ -45,9 +45,9 @@ def set_deadline(state, r, now_ps):
 @cold_kernel
 def cancel_due(state, now_ps):
     """Cancel the requests whose limit is up, by trace index."""
-    control = state.control[0]
+    control = centre(state).control[0]
     while control.n_timers > 0 and state.shared[0].error == OK:
-        first = state.timers[0]
+        first = centre(state).timers[0]
         if first.at_ps > now_ps or first.kind == RETRY:
             break
         r, kind = first.request, first.kind
@@ -58,9 +58,9 @@ def cancel_due(state, now_ps):
 @cold_kernel
 def play_retries(state, now_ps):
     """Let the clients ask again whose wait is over, by trace index: their requests begin from nothing."""
-    control = state.control[0]
+    control = centre(state).control[0]
     while control.n_timers > 0 and state.shared[0].error == OK:
-        first = state.timers[0]
+        first = centre(state).timers[0]
         if first.at_ps > now_ps or first.kind != RETRY:
             break
         r = first.request
@@ -72,7 +72,7 @@ def play_retries(state, now_ps):
         request.finish_ps = request.first_token_ps = -1
         request.generated = request.computed = 0
         request.attempt += 1
-        state.gateway[0].last_event_ps = now_ps
+        centre(state).gateway[0].last_event_ps = now_ps
         set_deadline(state, r, now_ps)
         submit(state, r)
 
@@ -80,7 +80,7 @@ def play_retries(state, now_ps):
 @kernel
 def _give_up(state, r, kind, now_ps):
     """Cancel a request, at once or at the end of the iteration that it is in."""
-    shared, gateway, request = state.shared[0], state.gateway[0], state.requests[r]
+    shared, gateway, request = state.shared[0], centre(state).gateway[0], state.requests[r]
     if request.status == UNFINISHED and request.place == AT_INSTANCE:
         i = request.instance
         call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, COUNTS)
@@ -126,7 +126,7 @@ def _leave_instance(state, r, now_ps):
 @kernel
 def _plan_retry(state, r, now_ps):
     """Let the client ask again after a while, if it still does and the trace has not ended by then."""
-    control, request = state.control[0], state.requests[r]
+    control, request = centre(state).control[0], state.requests[r]
     if request.attempt >= control.client_retries:
         return
     wait_ps = (
@@ -142,9 +142,9 @@ def _plan_retry(state, r, now_ps):
 @cold_kernel
 def hasten_overdue(state, now_ps):
     """Cancel those overdue requests now that wait at the gateway again: the iteration that held them is lost."""
-    n, has_changed = state.control[0].n_timers, False
+    n, has_changed = centre(state).control[0].n_timers, False
     for k in range(n):
-        timer = state.timers[k]
+        timer = centre(state).timers[k]
         if timer.kind == OVERDUE and state.requests[timer.request].place == AT_GATEWAY:
             timer.at_ps = now_ps
             has_changed = True
@@ -156,9 +156,9 @@ def hasten_overdue(state, now_ps):
 @kernel
 def forget_ended(state):
     """Drop the limits of ended requests on top of the heap; return when the first timer is due, NEVER without one."""
-    control = state.control[0]
+    control = centre(state).control[0]
     while control.n_timers > 0:
-        first = state.timers[0]
+        first = centre(state).timers[0]
         if first.kind == RETRY or state.requests[first.request].status == UNFINISHED:
             return first.at_ps
         _pop_timer(state)
@@ -167,8 +167,8 @@ def forget_ended(state):
 
 @cold_kernel
 def _push_timer(state, at_ps, r, kind):
-    control = state.control[0]
-    timer = state.timers[control.n_timers]
+    control = centre(state).control[0]
+    timer = centre(state).timers[control.n_timers]
     timer.at_ps, timer.request, timer.kind = at_ps, r, kind
     control.n_timers += 1
     control.next_ps = min(control.next_ps, at_ps)
@@ -179,25 +179,27 @@ def _push_timer(state, at_ps, r, kind):
 def _sift_up(state, k):
     while k > 0:
         parent = (k - 1) // 2
-        if not _is_before(state.timers[k], state.timers[parent]):
+        if not _is_before(centre(state).timers[k], centre(state).timers[parent]):
             break
-        _swap(state.timers[k], state.timers[parent])
+        _swap(centre(state).timers[k], centre(state).timers[parent])
         k = parent
 
 
 @cold_kernel
 def _pop_timer(state):
-    control = state.control[0]
+    control = centre(state).control[0]
     control.n_timers -= 1
     n, k = control.n_timers, 0
-    _swap(state.timers[0], state.timers[n])
+    _swap(centre(state).timers[0], centre(state).timers[n])
     while 2 * k + 1 < n:
         child = 2 * k + 1
-        if child + 1 < n and _is_before(state.timers[child + 1], state.timers[child]):
+        if child + 1 < n and _is_before(
+            centre(state).timers[child + 1], centre(state).timers[child]
+        ):
             child += 1
-        if not _is_before(state.timers[child], state.timers[k]):
+        if not _is_before(centre(state).timers[child], centre(state).timers[k]):
             break
-        _swap(state.timers[child], state.timers[k])
+        _swap(centre(state).timers[child], centre(state).timers[k])
         k = child
 
 

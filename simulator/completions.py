@@ -6,7 +6,7 @@ somebody is asked who has to have seen them. Source: docs/engine.md section 11.
 
 import numpy as np
 
-from servegym.simulator.calls import call_catch_up, call_observe
+from servegym.simulator.calls import call_catch_up, call_observe, centre
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.state import (
     COUNTS,
@@ -31,20 +31,20 @@ def complete(state, i, instance, r, now_ps):
     count_tier(state, i, request, -1)
     if state.shared[0].n_observing > 0:
         request.next = request.right = NO_REQUEST
-        control = state.control[0]
-        control.completed = merge(state, control.completed, r, True)
+        control = centre(state).control[0]
+        control.completed = merge(state, np.int64(control.completed), r, True)
 
 
 @cold_kernel
 def show_completions(state):
     """Bring every instance to the present and show all completions so far, in order (mutates policies' memory)."""
-    shared, control = state.shared[0], state.control[0]
+    shared, control = state.shared[0], centre(state).control[0]
     for i in range(state.instances.shape[0]):
         call_catch_up(shared.catch_up_address, shared.state_pointer, i, shared.now_ps, COUNTS)
     while control.completed != NO_REQUEST:
-        r = int(control.completed)
+        r = np.int64(control.completed)
         request = state.requests[r]
-        control.completed = merge(state, request.next, request.right, True)
+        control.completed = merge(state, np.int64(request.next), np.int64(request.right), True)
         _show(state, ESTIMATION, r)
         _show(state, REMAINING, r)
 
@@ -57,5 +57,9 @@ def _show(state, role, r):
         memory = state.memory[policy.memory_begin : policy.memory_end]
         request = Request(state.requests, np.int64(r))
         call_observe(
-            policy.observe_address, request, int(state.requests[r].output_tokens), params, memory
+            policy.observe_address,
+            request,
+            np.int64(state.requests[r].output_tokens),
+            params,
+            memory,
         )

@@ -4,6 +4,7 @@ One function a part of the instant (event_loop.py): before the arrivals, after t
 between, so those of the instant wait while the first part is played. Source: docs/engine.md section 2.
 """
 
+from servegym.simulator.calls import centre
 from servegym.simulator.clients import cancel_due, forget_ended
 from servegym.simulator.faults import next_fault_ps, play_faults
 from servegym.simulator.kernel import cold_kernel
@@ -20,7 +21,7 @@ from servegym.simulator.state import OK
 @cold_kernel
 def play_control(state, now_ps):
     """Play what comes before the arrivals of an instant: faults, ready instances, stages of moves, cancellations."""
-    shared, control = state.shared[0], state.control[0]
+    shared, control = state.shared[0], centre(state).control[0]
     shared.is_early = 1
     if control.n_draining > 0:
         retire_finished(state, now_ps)
@@ -38,7 +39,7 @@ def play_control(state, now_ps):
 @cold_kernel
 def play_ticks(state, now_ps, next_arrival_ps):
     """Play the control ticks of an instant: scaling, then migration; nobody arrives before next_arrival_ps."""
-    control = state.control[0]
+    control = centre(state).control[0]
     if control.next_scaling_ps == now_ps and state.shared[0].error == OK:
         if control.n_draining > 0:
             retire_finished(state, now_ps)
@@ -52,7 +53,7 @@ def play_ticks(state, now_ps, next_arrival_ps):
 @cold_kernel
 def plan(state):
     """Find the next instant at which anything but arrivals, releases and iterations happens (sets control.next_ps)."""
-    control = state.control[0]
+    control = centre(state).control[0]
     control.next_ps = min(
         next_event_ps(state),
         control.next_scaling_ps,
@@ -63,7 +64,7 @@ def plan(state):
 @cold_kernel
 def next_event_ps(state):
     """Return the next control instant that is no tick: a fault, an instance ready, a stage, a client's timer."""
-    control = state.control[0]
+    control = centre(state).control[0]
     return min(
         next_fault_ps(state), control.next_ready_ps, control.next_stage_ps, forget_ended(state)
     )

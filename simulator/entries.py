@@ -2,18 +2,20 @@
 
 from functools import lru_cache
 
-from numba import boolean, float64, int64
+from numba import int64
 
 from servegym.simulator import views
 from servegym.simulator.calls import (
     CATCH_UP,
     CLUSTER,
-    MOVES,
+    PLAY,
     REQUEST,
     WHAT_IF,
+    copies,
     python_address,
     state_at,
 )
+from servegym.simulator.instants import play
 from servegym.simulator.iteration import advance
 from servegym.simulator.kernel import IS_JIT_DISABLED, compile_entry
 from servegym.simulator.refresh import last_refresh_ps, store_observed
@@ -34,7 +36,7 @@ def catch_up(state_pointer, i, until_ps, depth):
     snapshot_ps = last_snapshot_ps(shared, seen_ps) if is_aged else -1
     while True:
         is_refresh = is_stale and instance.seen_ps < refresh_ps
-        is_snapshot = is_aged and state.copied_instances[i].seen_ps < snapshot_ps
+        is_snapshot = is_aged and copies(state).instances[i].seen_ps < snapshot_ps
         next_ps = until_ps
         if is_refresh:
             next_ps = refresh_ps
@@ -53,9 +55,10 @@ def catch_up(state_pointer, i, until_ps, depth):
     return 0
 
 
-# Compiled with the engine, so that a new policy compiles itself alone.
+# Compiled with the engine, so that a new policy compiles itself alone; rarer accessors compile with the first policy
+# that uses them.
 ACCESSORS = {
-    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers, views.n_queues, views.block_size),
+    (CLUSTER,): (views.n_instances, views.now_s, views.n_tiers),
     (CLUSTER, int64): (
         views.n_waiting,
         views.n_running,
@@ -65,43 +68,15 @@ ACCESSORS = {
         views.waiting_blocks,
         views.held_tokens,
         views.head_blocks,
-        views.context_tokens,
-        views.watermark_blocks,
-        views.max_num_seqs,
-        views.is_active,
-        views.is_draining,
-        views.queue_length,
-        views.queue_head,
-        views.is_ready,
-        views.n_decoding,
-        views.n_movable,
-        views.n_preempted_waiting,
-        views.request_at,
     ),
-    (CLUSTER, int64, int64): (
-        views.tier_count,
-        views.running_request,
-        views.running_blocks,
-        views.least_urgent_waiting,
-    ),
-    (CLUSTER, REQUEST): (views.has_taker, views.known_blocks_of),
-    (CLUSTER, int64, int64, MOVES, int64): (views.write_waiting,),
-    (CLUSTER, REQUEST, int64): (
-        views.is_accepting,
-        views.predicted_finish_s,
-        views.prefill_alone_ms,
-    ),
-    (CLUSTER, REQUEST, int64, boolean): (views.marginal_latency_s,),
-    (CLUSTER, REQUEST, int64, float64, float64): (views.finish_within_s,),
+    (CLUSTER, int64, int64): (views.tier_count,),
+    (CLUSTER, REQUEST, int64): (views.is_accepting,),
     (REQUEST,): (
         views.prompt_tokens,
         views.predicted_tokens,
         views.output_tokens,
         views.tier,
         views.arrival_s,
-        views.tenant,
-        views.category,
-        views.preemptions,
     ),
 }
 
@@ -119,6 +94,16 @@ def _compiled():
 def catch_up_address() -> int:
     """Return the address of `catch_up` in this process (compiles on first use)."""
     return python_address(catch_up) if IS_JIT_DISABLED else _compiled().address
+
+
+@lru_cache(maxsize=1)
+def _compiled_play():
+    return compile_entry(play, PLAY)
+
+
+def play_address() -> int:
+    """Return the address of `play` in this process (compiles on first use, apart from the rest)."""
+    return python_address(play) if IS_JIT_DISABLED else _compiled_play().address
 
 
 @lru_cache(maxsize=1)

@@ -1,160 +1,128 @@
-"""The event loop: arrivals in trace order, and whatever acts on several instances at once.
+"""The event loop: arrivals in trace order; instances follow lazily, since they touch each other only here.
 
-Instances follow lazily, since they touch each other only here. Most runs are nothing but arrivals; all else happens
-instant by instant. Source: docs/engine.md section 2.
+Most runs are nothing but direct arrivals; whatever else happens is played instant by instant (instants.py), called
+by address. Source: docs/engine.md section 2.
 """
 
-from servegym.simulator.arrival import arrive
-from servegym.simulator.calls import call_catch_up, point_to
-from servegym.simulator.clients import play_retries
-from servegym.simulator.control import next_event_ps, plan, play_control, play_ticks
-from servegym.simulator.gateway import (
-    has_ready_queue,
-    is_holding,
-    next_release_ps,
-    play_release,
-    play_round,
-)
-from servegym.simulator.kernel import cold_kernel, kernel
-from servegym.simulator.migration import has_ledger_room
-from servegym.simulator.scaling import is_left_to_do, retire_finished
+from servegym.simulator.arrival import arrive_directly
+from servegym.simulator.calls import call_catch_up, call_play, point_to
+from servegym.simulator.gateway import is_holding
+from servegym.simulator.kernel import kernel
 from servegym.simulator.state import (
     BLOCKS,
     COUNTS,
-    HELD_FOREVER,
-    LEDGER_FULL,
+    NEEDS_INSTANTS,
     NEVER,
     OK,
+    Centre,
+    Copies,
+    Core,
 )
 
 
 @kernel
-def run_until(state, until_ps):
+def run_until(all_state, until_ps):
     """Process every event at or before until_ps, then bring all instances to until_ps; return the error code.
 
     Iterations that would start at until_ps start with the next call.
     """
-    shared, control = state.shared[0], state.control[0]
-    shared.state_pointer = point_to(state)
+    state = core_of(all_state)
+    shared, above = state.shared[0], centre_of(all_state)
+    gateway, control = above.gateway[0], above.control[0]
+    shared.state_pointer, shared.centre_pointer = point_to(state), point_to(above)
+    shared.copies_pointer = point_to(copies_of(all_state))
+    n_requests = state.requests.shape[0]
     while shared.error == OK:
-        arrival_ps = next_arrival_ps(state)
-        if arrival_ps < control.next_ps and not is_holding(state):
+        r = shared.next_arrival
+        arrival_ps = state.requests[r].arrival_ps if r < n_requests else NEVER
+        is_plain = shared.unplayed_ps < 0 and gateway.n_queued + gateway.n_held == 0
+        if is_plain and gateway.is_direct and arrival_ps < control.next_ps:
             if arrival_ps > until_ps:
                 break
-            _take_arrival(state)
+            shared.next_arrival = r + 1
+            arrive_directly(state, r)
             if is_holding(state):
-                state.gateway[0].last_event_ps = arrival_ps
-                _play_rest(state, arrival_ps)
-        elif not _play_next(state, until_ps):
+                shared.unplayed_ps = arrival_ps
+        elif is_plain and gateway.is_direct and control.next_ps == NEVER:
+            break
+        elif shared.play_address == 0:
+            return NEEDS_INSTANTS  # the caller has it compiled and goes on
+        elif not call_play(shared.play_address, shared.state_pointer, until_ps):
             break
     for i in range(state.instances.shape[0]):
         if shared.error != OK:
             break
         call_catch_up(shared.catch_up_address, shared.state_pointer, i, until_ps, COUNTS)
     if shared.error == OK:
-        if control.n_draining > 0:
-            retire_finished(state, until_ps)
-        shared.now_ps = until_ps if until_ps < NEVER else last_event_ps(state)
+        shared.now_ps = until_ps if until_ps < NEVER else last_event_ps(state, gateway)
     return shared.error
 
 
 @kernel
-def next_arrival_ps(state):
-    """Return when the next request of the trace arrives, NEVER if all have."""
-    r = state.shared[0].next_arrival
-    return state.requests[r].arrival_ps if r < state.requests.shape[0] else NEVER
+def core_of(state):
+    """Return the part of a State that instances are made of."""
+    return Core(
+        state.shared,
+        state.engines,
+        state.instances,
+        state.requests,
+        state.slots,
+        state.phases,
+        state.views,
+        state.params,
+        state.memory,
+        state.streams,
+        state.policies,
+        state.tiers,
+    )
 
 
 @kernel
-def _take_arrival(state):
-    r = state.shared[0].next_arrival
-    state.shared[0].next_arrival = r + 1
-    arrive(state, r)
-
-
-@cold_kernel
-def _play_next(state, until_ps):
-    """Play the next instant at which anything happens beside iterations; False if it lies beyond until_ps."""
-    now_ps = _next_instant(state, until_ps)
-    if now_ps > until_ps or now_ps == NEVER or state.shared[0].error != OK:
-        return False
-    if state.control[0].next_rebalance_ps == now_ps and not has_ledger_room(state):
-        state.shared[0].error = LEDGER_FULL  # the caller makes room and goes on
-        return False
-    state.shared[0].now_ps = now_ps
-    _play_rest(state, now_ps)
-    return True
+def centre_of(state):
+    """Return the part of a State that stands above the instances."""
+    return Centre(
+        state.gateway,
+        state.queues,
+        state.control,
+        state.moves,
+        state.ordered,
+        state.ledger,
+        state.faults,
+        state.timers,
+        state.timeouts_ps,
+    )
 
 
 @kernel
-def _next_instant(state, until_ps):
-    """Return the next instant of an arrival, a control event, a release or the hold timer; NEVER at the end."""
-    gateway, control = state.gateway[0], state.control[0]
-    now_ps = min(next_arrival_ps(state), control.next_ps)
-    if until_ps == NEVER and now_ps < NEVER and not is_left_to_do(state, now_ps - 1):
-        return NEVER
-    if is_holding(state):
-        timer_ps = gateway.last_round_ps + gateway.hold_timer_ps
-        release_ps = next_release_ps(state, min(now_ps, timer_ps, until_ps))
-        now_ps = min(now_ps, timer_ps, release_ps)
-        if release_ps == NEVER and now_ps <= until_ps and _is_stuck(state, now_ps):
-            return NEVER
-    return now_ps
+def copies_of(state):
+    """Return the part of a State that a what-if plays with."""
+    return Copies(
+        state.copied_shared,
+        state.copied_instances,
+        state.copied_slots,
+        state.copied_phases,
+        state.copied_requests,
+    )
 
 
 @kernel
-def _is_stuck(state, instant_ps):
-    """Return whether only timer and ticks go on, and have for too long by then; an error if a policy holds."""
-    gateway, shared = state.gateway[0], state.shared[0]
-    if next_arrival_ps(state) < NEVER or next_event_ps(state) < NEVER:
-        return False
-    last_ps = gateway.last_event_ps
-    for i in range(state.instances.shape[0]):
-        if state.instances[i].event_ps != NEVER:
-            return False
-        last_ps = max(last_ps, state.instances[i].iteration_start_ps)
-    is_over = instant_ps - last_ps >= gateway.max_hold_ps
-    if is_over and (gateway.n_held > 0 or has_ready_queue(state)):
-        shared.error = HELD_FOREVER
-    return is_over
-
-
-@cold_kernel
-def _play_rest(state, now_ps):
-    """Play an instant but for iterations: control, arrivals, clients' retries, the gateway's release, control ticks."""
-    shared, control, gateway = state.shared[0], state.control[0], state.gateway[0]
-    is_control_due = control.next_ps <= now_ps
-    if is_control_due:
-        play_control(state, now_ps)
-    while next_arrival_ps(state) == now_ps and shared.error == OK:
-        _take_arrival(state)
-        gateway.last_event_ps = now_ps
-    if is_control_due:
-        play_retries(state, now_ps)
-    if is_holding(state) and shared.error == OK:
-        play_release(state)
-    if is_control_due and shared.error == OK:
-        gateway.release_ps = -1
-        play_ticks(state, now_ps, next_arrival_ps(state))
-        if gateway.release_ps == now_ps and is_holding(state) and shared.error == OK:
-            play_round(state)  # a tick has made room
-    if control.next_ps <= now_ps:
-        plan(state)
-
-
-@kernel
-def last_event_ps(state):
+def last_event_ps(state, gateway):
     """Return when the last arrival, iteration end or other event happened."""
     n = state.requests.shape[0]
-    last = max(state.requests[n - 1].arrival_ps if n else 0, state.gateway[0].last_event_ps)
+    last = max(state.requests[n - 1].arrival_ps if n else 0, gateway.last_event_ps)
     for i in range(state.instances.shape[0]):
         last = max(last, state.instances[i].iteration_start_ps)
     return last
 
 
 @kernel
-def measure(state, i, now_ps):
+def measure(all_state, i, now_ps):
     """Bring instance i's counts and blocks to now_ps (for readers outside a run)."""
+    state = core_of(all_state)
     shared = state.shared[0]
-    shared.state_pointer = point_to(state)
+    shared.state_pointer, shared.centre_pointer = (
+        point_to(state),
+        point_to(centre_of(all_state)),
+    )
+    shared.copies_pointer = point_to(copies_of(all_state))
     call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)

@@ -4,6 +4,7 @@ Faults of one kind on one instance may overlap: factors multiply (build.py has w
 the last of them is over. Source: docs/engine.md section 14.
 """
 
+from servegym.simulator.calls import centre
 from servegym.simulator.clients import hasten_overdue
 from servegym.simulator.gateway import enqueue
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -36,9 +37,9 @@ from servegym.simulator.waiting import pop_waiting
 @cold_kernel
 def play_faults(state, now_ps):
     """Begin and end the faults that are due, ends first."""
-    control, gateway = state.control[0], state.gateway[0]
+    control, gateway = centre(state).control[0], centre(state).gateway[0]
     while next_fault_ps(state) <= now_ps:
-        edge = state.faults[control.next_fault]
+        edge = centre(state).faults[control.next_fault]
         control.next_fault += 1
         if edge.kind == CRASH and edge.begins:
             _crash(state, edge, now_ps)
@@ -57,14 +58,14 @@ def play_faults(state, now_ps):
 @kernel
 def next_fault_ps(state):
     """Return when the next fault begins or ends, NEVER if none does."""
-    k = state.control[0].next_fault
-    return state.faults[k].at_ps if k < state.faults.shape[0] else NEVER
+    k = centre(state).control[0].next_fault
+    return centre(state).faults[k].at_ps if k < centre(state).faults.shape[0] else NEVER
 
 
 @kernel
 def _crash(state, edge, now_ps):
     """Take an instance down with all that is on it; an absent one stays as it is."""
-    control, i = state.control[0], edge.instance
+    control, i = centre(state).control[0], edge.instance
     instance = state.instances[i]
     interrupt(state, i, now_ps)
     if instance.condition == DRAINING:
@@ -136,7 +137,7 @@ def _tell_progress(state, instance, position, is_static):
 
 @kernel
 def _lose_request(state, r, now_ps):
-    control, request = state.control[0], state.requests[r]
+    control, request = centre(state).control[0], state.requests[r]
     if control.is_failing:
         request.computed = 0
         request.status, request.finish_ps = FAILED, now_ps
@@ -150,8 +151,8 @@ def _lose_request(state, r, now_ps):
 def _end_crash(state, i, now_ps):
     """Let an instance go on as what it was, when the last crash that hit it is over."""
     instance, has_ended, is_down = state.instances[i], False, False
-    for k in range(state.control[0].next_fault):
-        fault = state.faults[k]
+    for k in range(centre(state).control[0].next_fault):
+        fault = centre(state).faults[k]
         if fault.has_hit and fault.instance == i:
             if fault.until_ps <= now_ps:
                 fault.has_hit = 0
@@ -183,5 +184,5 @@ def _lose_metrics(shared, instance, edge):
 def _lose_link(state, edge):
     instance = state.instances[edge.instance]
     instance.link_down_until_ps = max(instance.link_down_until_ps, edge.until_ps)
-    if state.control[0].n_moves > 0:
+    if centre(state).control[0].n_moves > 0:
         abort_moves_of(state, edge.instance, LOST_LINK, False)

@@ -6,7 +6,13 @@ a policy may hold. With pull (max_local_waiting = 0) the waiting happens here; w
 
 import numpy as np
 
-from servegym.simulator.calls import call_admission, call_catch_up, call_dispatch, call_queue
+from servegym.simulator.calls import (
+    call_admission,
+    call_catch_up,
+    call_dispatch,
+    call_queue,
+    centre,
+)
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.placement import place
 from servegym.simulator.state import (
@@ -49,7 +55,7 @@ def view_of(state):
 @kernel
 def is_holding(state):
     """Return whether any request waits at the gateway."""
-    gateway = state.gateway[0]
+    gateway = centre(state).gateway[0]
     return gateway.n_queued + gateway.n_held > 0
 
 
@@ -86,27 +92,27 @@ def enqueue(state, r):
     """Let request r wait in its queue at the gateway."""
     request = state.requests[r]
     request.instance, request.place = NO_INSTANCE, AT_GATEWAY
-    push_waiting(state, state.queues[queue_of(state, request)], r)
-    state.gateway[0].n_queued += 1
+    push_waiting(state, centre(state).queues[queue_of(state, request)], r)
+    centre(state).gateway[0].n_queued += 1
 
 
 @kernel
 def queue_of(state, request):
     """Return the index of the queue that the request waits in."""
-    if state.gateway[0].queue_by_tenant:
-        return int(request.tenant)
-    return int(request.tier) if state.gateway[0].queue_by_tier else 0
+    if centre(state).gateway[0].queue_by_tenant:
+        return np.int64(request.tenant)
+    return np.int64(request.tier) if centre(state).gateway[0].queue_by_tier else 0
 
 
 @cold_kernel
 def drop_request(state, r):
     """Take a request that the gateway holds out of its queue or of the admission FIFO."""
-    gateway, request = state.gateway[0], state.requests[r]
+    gateway, request = centre(state).gateway[0], state.requests[r]
     if request.place == HELD:
-        remove_waiting(state, state.queues[state.queues.shape[0] - 1], r, True)
+        remove_waiting(state, centre(state).queues[centre(state).queues.shape[0] - 1], r, True)
         gateway.n_held -= 1
     else:
-        remove_waiting(state, state.queues[queue_of(state, request)], r, False)
+        remove_waiting(state, centre(state).queues[queue_of(state, request)], r, False)
         gateway.n_queued -= 1
 
 
@@ -123,7 +129,7 @@ def submit(state, r):
 @kernel
 def _ask_admission(state, r):
     """Ask the admission policy: the request enters its queue, is rejected, or waits in the FIFO."""
-    shared, gateway, policy = state.shared[0], state.gateway[0], state.policies[ADMISSION]
+    shared, gateway, policy = state.shared[0], centre(state).gateway[0], state.policies[ADMISSION]
     set_router(state, r)
     answer = call_admission(
         policy.address,
@@ -137,7 +143,7 @@ def _ask_admission(state, r):
         enqueue(state, r)
     elif answer == HOLD:
         state.requests[r].place = HELD
-        append_held(state, state.queues[state.queues.shape[0] - 1], r)
+        append_held(state, centre(state).queues[centre(state).queues.shape[0] - 1], r)
         gateway.n_held += 1
     else:
         state.requests[r].status, state.requests[r].finish_ps = REJECTED, shared.now_ps
@@ -147,7 +153,7 @@ def _ask_admission(state, r):
 @cold_kernel
 def play_round(state):
     """Ask again about held requests, then dispatch heads of queues until nobody accepts one or a policy holds."""
-    shared, gateway = state.shared[0], state.gateway[0]
+    shared, gateway = state.shared[0], centre(state).gateway[0]
     gateway.last_round_ps = shared.now_ps
     if gateway.n_held > 0:
         _ask_again(state)
@@ -157,13 +163,13 @@ def play_round(state):
         if q < 0:
             is_held_back = q == HELD_BACK
             break
-        r = int(state.queues[q].head)
+        r = np.int64(centre(state).queues[q].head)
         set_router(state, r)
         i = choose_instance(state, r)
         if i == NO_INSTANCE:
             is_held_back = True
             break
-        pop_queue(state, state.queues[q])
+        pop_queue(state, centre(state).queues[q])
         gateway.n_queued -= 1
         place(state, i, r)
     if is_held_back and gateway.n_queued + gateway.n_held > 0:
@@ -173,8 +179,11 @@ def play_round(state):
 @kernel
 def _ask_again(state):
     """Ask the admission policy about all requests that it held, in order."""
-    fifo, gateway = state.queues[state.queues.shape[0] - 1], state.gateway[0]
-    r = int(fifo.head)
+    fifo, gateway = (
+        centre(state).queues[centre(state).queues.shape[0] - 1],
+        centre(state).gateway[0],
+    )
+    r = np.int64(fifo.head)
     fifo.head = fifo.tail = NO_REQUEST
     fifo.n_waiting = fifo.waiting_blocks = fifo.n_once_preempted = 0
     gateway.n_admission_holds += gateway.n_held
@@ -189,17 +198,20 @@ def _ask_again(state):
 def _choose_queue(state):
     """Return the ready queue whose head is dispatched next, NO_QUEUE if none is ready, HELD_BACK if a policy holds."""
     policy, chosen = state.policies[QUEUEING], NO_QUEUE
-    for q in range(state.queues.shape[0] - 1):
-        queue = state.queues[q]
+    for q in range(centre(state).queues.shape[0] - 1):
+        queue = centre(state).queues[q]
         if queue.n_waiting == 0:
             continue
         if state.shared[0].is_time_dependent:
             reorder_waiting(state, queue, state.shared[0].now_ps)
         if chosen != NO_QUEUE and (
-            policy.address != 0 or not comes_before(state, queue.head, state.queues[chosen].head)
+            policy.address != 0
+            or not comes_before(
+                state, np.int64(queue.head), np.int64(centre(state).queues[chosen].head)
+            )
         ):
             continue
-        set_router(state, int(queue.head))
+        set_router(state, np.int64(queue.head))
         if has_taker(view_of(state), Request(state.requests, np.int64(queue.head))):
             chosen = q
     if chosen == NO_QUEUE or policy.address == 0:
@@ -220,11 +232,13 @@ def _ask_queue_policy(state):
     )
     if q == HOLD or shared.error != OK:
         return HELD_BACK
-    if not 0 <= q < state.queues.shape[0] - 1 or state.queues[q].n_waiting == 0:
+    if not 0 <= q < centre(state).queues.shape[0] - 1 or centre(state).queues[q].n_waiting == 0:
         shared.error, shared.error_instance = BAD_QUEUE, q
         return HELD_BACK
-    set_router(state, int(state.queues[q].head))
-    if not has_taker(view_of(state), Request(state.requests, np.int64(state.queues[q].head))):
+    set_router(state, np.int64(centre(state).queues[q].head))
+    if not has_taker(
+        view_of(state), Request(state.requests, np.int64(centre(state).queues[q].head))
+    ):
         return HELD_BACK
     return q
 
@@ -263,7 +277,7 @@ def _play_to_release(state, limit_ps):
 @cold_kernel
 def play_release(state):
     """Play the round of an instant at which something may have made room, or the timer is up, if requests wait."""
-    shared, gateway = state.shared[0], state.gateway[0]
+    shared, gateway = state.shared[0], centre(state).gateway[0]
     is_due = gateway.release_ps == shared.now_ps
     is_due |= shared.now_ps - gateway.last_round_ps >= gateway.hold_timer_ps
     for i in range(state.instances.shape[0]):
@@ -276,9 +290,9 @@ def play_release(state):
 @cold_kernel
 def has_ready_queue(state):
     """Return whether some instance accepts the head of some queue."""
-    for q in range(state.queues.shape[0] - 1):
-        if state.queues[q].n_waiting > 0:
-            head = Request(state.requests, np.int64(state.queues[q].head))
+    for q in range(centre(state).queues.shape[0] - 1):
+        if centre(state).queues[q].n_waiting > 0:
+            head = Request(state.requests, np.int64(centre(state).queues[q].head))
             if has_taker(view_of(state), head):
                 return True
     return False

@@ -3,6 +3,8 @@
 Source: docs/engine.md sections 2 and 3. One file an engine says what an iteration holds.
 """
 
+import numpy as np
+
 from servegym.simulator.completions import complete
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.sarathi import start_sarathi
@@ -116,7 +118,7 @@ def _collect_slots(state, i, instance, now_ps):
     if instance.is_decoding and instance.next_finish <= instance.iteration:
         kept = _finish_decoders(state, i, instance, now_ps)
     for p in range(first_prefill, end):
-        r = state.slots[p].request
+        r = np.int64(state.slots[p].request)
         request = state.requests[r]
         if p == end - 1:
             request.computed += instance.tail_chunk
@@ -168,7 +170,7 @@ def _finish_decoders(state, i, instance, now_ps):
         request = state.requests[slot.request]
         state.phases[i * size + slot_phase(state, slot)] -= 1
         instance.kv_tokens -= request.prompt_tokens + request.output_tokens
-        _finish(state, i, instance, slot.request, now_ps)
+        _finish(state, i, instance, np.int64(slot.request), now_ps)
     instance.next_finish = least
     instance.n_decoding = kept - instance.first_slot
     return kept

@@ -8,7 +8,7 @@ ended is in the ledger.
 import numpy as np
 
 from servegym.simulator.admission import has_seat
-from servegym.simulator.calls import call_catch_up, call_migration
+from servegym.simulator.calls import call_catch_up, call_migration, centre
 from servegym.simulator.gateway import is_holding, view_of
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.placement import join_waiting
@@ -61,9 +61,9 @@ NOT_SEATED = -1
 @kernel
 def has_ledger_room(state):
     """Return whether all moves under way and all that one tick may begin will find room in the ledger."""
-    control = state.control[0]
-    wanted = control.n_ledger + control.n_moves + state.ordered.shape[0]
-    return wanted <= state.ledger.shape[0]
+    control = centre(state).control[0]
+    wanted = control.n_ledger + control.n_moves + centre(state).ordered.shape[0]
+    return wanted <= centre(state).ledger.shape[0]
 
 
 @cold_kernel
@@ -72,7 +72,7 @@ def play_rebalance(state, next_event_ps):
 
     next_event_ps: of anything else; without a request anywhere the ticks before it are left out.
     """
-    shared, control, policy = state.shared[0], state.control[0], state.policies[MIGRATION]
+    shared, control, policy = state.shared[0], centre(state).control[0], state.policies[MIGRATION]
     control.next_rebalance_ps += control.rebalance_ps
     if not _is_any_at_work(state):
         if next_event_ps == NEVER:
@@ -85,17 +85,21 @@ def play_rebalance(state, next_event_ps):
     n = call_migration(
         policy.address,
         view_of(state),
-        state.ordered,
+        centre(state).ordered,
         state.params[policy.params_begin : policy.params_end],
         state.memory[policy.memory_begin : policy.memory_end],
         state.streams[MIGRATION : MIGRATION + 1],
     )
-    if shared.error == OK and not 0 <= n <= state.ordered.shape[0]:
+    if shared.error == OK and not 0 <= n <= centre(state).ordered.shape[0]:
         shared.error, shared.error_instance = BAD_MOVE, 0
     for k in range(n):
         if shared.error != OK:
             break
-        source, destination, r = state.ordered[k, 0], state.ordered[k, 1], state.ordered[k, 2]
+        source, destination, r = (
+            centre(state).ordered[k, 0],
+            centre(state).ordered[k, 1],
+            centre(state).ordered[k, 2],
+        )
         m = state.instances.shape[0]
         is_known = 0 <= source < m and 0 <= destination < m and 0 <= r < shared.next_arrival
         if not is_known:
@@ -142,23 +146,22 @@ def _begin(state, source, destination, r):
 @kernel
 def _move_waiting(state, source, destination, r):
     """Move a waiting request at once."""
-    shared, control, request = state.shared[0], state.control[0], state.requests[r]
+    shared, control, request = state.shared[0], centre(state).control[0], state.requests[r]
     here = state.instances[source]
     remove_waiting(state, here, r, shared.order == FCFS)
     here.held_tokens -= request.prompt_tokens + request.predicted_tokens
     count_tier(state, source, request, -1)
     wake(here, shared.now_ps)
     rest_if_idle(here)
-    interrupt(state, destination, shared.now_ps)  # a refresh it passes is stored before it changes
     join_waiting(state, destination, r)
     _restart_progress(state, source, destination)
     _count_migration(request)
-    entry = state.ledger[control.n_ledger]
+    entry = centre(state).ledger[control.n_ledger]
     entry.start_ps = entry.end_ps = entry.stop_ps = shared.now_ps
     entry.request, entry.source, entry.destination = r, source, destination
     entry.blocks, entry.stages, entry.outcome = 0, 0, COLD
     control.n_ledger += 1
-    state.gateway[0].release_ps = shared.now_ps
+    centre(state).gateway[0].release_ps = shared.now_ps
 
 
 @kernel
@@ -184,17 +187,17 @@ def _count_migration(request):
 @kernel
 def _begin_copy(state, source, destination, r, position):
     """Begin the staged copy of a decoding request with all its blocks but the last; False if it is refused."""
-    shared, control = state.shared[0], state.control[0]
+    shared, control = state.shared[0], centre(state).control[0]
     here, there = state.instances[source], state.instances[destination]
     is_down = max(here.link_down_until_ps, there.link_down_until_ps) > shared.now_ps
-    if is_down or control.n_moves == state.moves.shape[0]:
+    if is_down or control.n_moves == centre(state).moves.shape[0]:
         return False
     blocks = blocks_of_decoder(state, here, position) - 1
     if not _reserve(state, destination, blocks, False):
         return False
     m = control.n_moves
     control.n_moves += 1
-    move = state.moves[m]
+    move = centre(state).moves[m]
     move.held_blocks = 0
     move.attempt = state.requests[r].attempt
     move.start_ps, move.stop_ps = shared.now_ps, -1
@@ -213,8 +216,8 @@ def _begin_copy(state, source, destination, r, position):
 @kernel
 def is_moving(state, r):
     """Return whether a move of request r is under way."""
-    for m in range(state.control[0].n_moves):
-        if state.moves[m].request == r and state.moves[m].has_ended == 0:
+    for m in range(centre(state).control[0].n_moves):
+        if centre(state).moves[m].request == r and centre(state).moves[m].has_ended == 0:
             return True
     return False
 
@@ -250,8 +253,8 @@ def _copy(state, move, blocks):
 @cold_kernel
 def play_stages(state):
     """Play all steps of moves that end now, in the order in which the moves began."""
-    for m in range(state.control[0].n_moves):
-        move = state.moves[m]
+    for m in range(centre(state).control[0].n_moves):
+        move = centre(state).moves[m]
         if move.has_ended == 0 and move.next_ps == state.shared[0].now_ps:
             _play_move(state, move)
     settle_moves(state)
@@ -260,13 +263,13 @@ def play_stages(state):
 @kernel
 def settle_moves(state):
     """Take ended moves out of the list and find the next step of the others."""
-    control, kept = state.control[0], 0
+    control, kept = centre(state).control[0], 0
     control.next_stage_ps = NEVER
     for m in range(control.n_moves):
-        if state.moves[m].has_ended == 0:
-            control.next_stage_ps = min(control.next_stage_ps, state.moves[m].next_ps)
+        if centre(state).moves[m].has_ended == 0:
+            control.next_stage_ps = min(control.next_stage_ps, centre(state).moves[m].next_ps)
             if kept < m:
-                _overwrite(state.moves[kept], state.moves[m])
+                _overwrite(centre(state).moves[kept], centre(state).moves[m])
             kept += 1
     control.n_moves = kept
 
@@ -307,7 +310,7 @@ def _has_ended(state, move):
 @kernel
 def _end_stage(state, move):
     """End a stage during which the request went on decoding: one more, or the last, or nothing."""
-    control, request = state.control[0], state.requests[move.request]
+    control, request = centre(state).control[0], state.requests[move.request]
     here, there = state.instances[move.source], state.instances[move.destination]
     interrupt(state, move.source, state.shared[0].now_ps)
     if _has_ended(state, move):
@@ -439,10 +442,10 @@ def _release(state, move):
 
 @cold_kernel
 def _write_ledger(state, move, outcome):
-    shared, control = state.shared[0], state.control[0]
-    state.gateway[0].release_ps = shared.now_ps
+    shared, control = state.shared[0], centre(state).control[0]
+    centre(state).gateway[0].release_ps = shared.now_ps
     move.has_ended = 1
-    entry = state.ledger[control.n_ledger]
+    entry = centre(state).ledger[control.n_ledger]
     entry.start_ps, entry.end_ps, entry.stop_ps = move.start_ps, shared.now_ps, move.stop_ps
     entry.request, entry.source, entry.destination = move.request, move.source, move.destination
     entry.blocks, entry.stages, entry.outcome = move.copied_blocks, move.stage, outcome
@@ -465,8 +468,8 @@ def _return_request(state, move):
 @cold_kernel
 def abort_moves_of(state, i, outcome, is_lost):
     """End all moves from and to instance i; is_lost: i's parked requests wait at i now, for whoever takes them away."""
-    for m in range(state.control[0].n_moves):
-        move = state.moves[m]
+    for m in range(centre(state).control[0].n_moves):
+        move = centre(state).moves[m]
         if move.has_ended:
             continue
         if is_lost and move.source == i:
@@ -491,8 +494,8 @@ def _lose_source(state, move):
 @cold_kernel
 def drop_parked(state, r):
     """Take a parked request, which has ended, out of the system: free all it has at both ends."""
-    for m in range(state.control[0].n_moves):
-        move = state.moves[m]
+    for m in range(centre(state).control[0].n_moves):
+        move = centre(state).moves[m]
         if move.request == r and move.has_ended == 0:
             if move.step != RETURNING:
                 _release(state, move)

@@ -1,9 +1,9 @@
 """Placing a request at an instance: the one way in, for arrivals and for whoever leaves the gateway."""
 
-from servegym.simulator.iteration import advance
+from servegym.simulator.calls import call_catch_up
 from servegym.simulator.kernel import kernel
 from servegym.simulator.observation import record_placement
-from servegym.simulator.state import AT_INSTANCE, NEVER, STATIC
+from servegym.simulator.state import AT_INSTANCE, COUNTS, NEVER, STATIC
 from servegym.simulator.stretch import cut_at_arrival
 from servegym.simulator.tiers import count_tier
 from servegym.simulator.waiting import append_waiting
@@ -26,7 +26,7 @@ def join_waiting(state, i, r):
     """Let request r wait at instance i from now on."""
     shared, instance = state.shared[0], state.instances[i]
     if instance.event_ps <= shared.now_ps:
-        advance(state, i, shared.now_ps)
+        call_catch_up(shared.catch_up_address, shared.state_pointer, i, shared.now_ps, COUNTS)
     request = state.requests[r]
     request.instance, request.place = i, AT_INSTANCE
     count_tier(state, i, request, 1)

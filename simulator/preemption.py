@@ -3,6 +3,8 @@
 Source: vLLM 0.19 v1 scheduler (recompute preemption); Vidur's restart() for the prefill-first engines.
 """
 
+import numpy as np
+
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.kernel import cold_kernel
 from servegym.simulator.seats import (
@@ -23,7 +25,11 @@ def choose_victim(state, instance, first):
         return last
     base, victim = instance.first_slot, first
     for p in range(first + 1, last + 1):
-        if comes_before(state, state.slots[base + victim].request, state.slots[base + p].request):
+        if comes_before(
+            state,
+            np.int64(state.slots[base + victim].request),
+            np.int64(state.slots[base + p].request),
+        ):
             victim = p
     return victim
 
@@ -32,7 +38,7 @@ def choose_victim(state, instance, first):
 def evaluate_running_keys(state, instance, now_ps):
     """Evaluate the keys of running requests anew (time-dependent orders, before victims are chosen)."""
     for p in range(instance.first_slot, instance.first_slot + instance.n_running):
-        evaluate_key(state, state.slots[p].request, now_ps)
+        evaluate_key(state, np.int64(state.slots[p].request), now_ps)
 
 
 @cold_kernel
@@ -43,7 +49,7 @@ def unseat(state, i, instance, position, is_scheduled):
     request's record says of its progress; `computed` is what it had.
     """
     slot = state.slots[instance.first_slot + position]
-    r = slot.request
+    r = np.int64(slot.request)
     request = state.requests[r]
     if position < instance.n_decoding:
         request.computed = computed_by(state, instance, slot)
@@ -66,7 +72,7 @@ def unseat(state, i, instance, position, is_scheduled):
 @cold_kernel
 def count_recomputed(request):
     """Count what the request had in KV as to be computed again; it has nothing any more."""
-    recomputed = int(request.recomputed_tokens) + int(request.computed)
+    recomputed = np.int64(request.recomputed_tokens) + np.int64(request.computed)
     request.recomputed_tokens = min(recomputed, 2**31 - 1)
     request.computed = 0
 

@@ -4,7 +4,7 @@ An instance that drains leaves when its last request does. Instances are lazy, s
 what is charged is exact all the same. Source: docs/engine.md section 13.
 """
 
-from servegym.simulator.calls import call_catch_up, call_scaling
+from servegym.simulator.calls import call_catch_up, call_scaling, centre
 from servegym.simulator.gateway import is_holding, view_of
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.state import (
@@ -25,7 +25,7 @@ from servegym.simulator.state import (
 @cold_kernel
 def play_scaling(state, now_ps):
     """Ask the scaling policy, carry out what it says, set the next tick; none when nothing is left to do."""
-    shared, control, gateway = state.shared[0], state.control[0], state.gateway[0]
+    shared, control, gateway = state.shared[0], centre(state).control[0], centre(state).gateway[0]
     if not is_left_to_do(state, now_ps):
         control.next_scaling_ps = NEVER
         return
@@ -58,7 +58,7 @@ def _ask_policy(state):
 @cold_kernel
 def is_left_to_do(state, by_ps):
     """Return whether a request is to come or in the system by then, or a move under way (plays up to then)."""
-    shared, control = state.shared[0], state.control[0]
+    shared, control = state.shared[0], centre(state).control[0]
     is_to_come = shared.next_arrival < state.requests.shape[0] or control.n_retries > 0
     if is_to_come or control.n_moves > 0 or is_holding(state):
         return True
@@ -74,13 +74,13 @@ def is_left_to_do(state, by_ps):
 @kernel
 def _grow(state, now_ps):
     """Take back the first instance that drains, else start the first that is absent; return whether there is one."""
-    control = state.control[0]
+    control = centre(state).control[0]
     for i in range(state.instances.shape[0]):
         if state.instances[i].condition == DRAINING:
             state.instances[i].condition = ACTIVE
             control.n_draining -= 1
             control.n_scale_ups += 1
-            state.gateway[0].release_ps = now_ps
+            centre(state).gateway[0].release_ps = now_ps
             return True
     for i in range(state.instances.shape[0]):
         instance = state.instances[i]
@@ -105,7 +105,7 @@ def charged_span(state, instance, until_ps):
 @kernel
 def _shrink(state, now_ps):
     """Drain the active instance on which the fewest run, of these the last; return whether one may be spared."""
-    shared, control = state.shared[0], state.control[0]
+    shared, control = state.shared[0], centre(state).control[0]
     n_active, chosen = 0, NO_INSTANCE
     for i in range(state.instances.shape[0]):
         instance = state.instances[i]
@@ -127,7 +127,7 @@ def _shrink(state, now_ps):
 @kernel
 def start_instance(state, i, now_ps):
     """Let an instance begin its start; without a delay it is active at once."""
-    control, instance = state.control[0], state.instances[i]
+    control, instance = centre(state).control[0], state.instances[i]
     instance.condition = STARTING
     instance.ready_ps = now_ps + min(control.startup_ps, LATEST_PS - now_ps)
     finish_starts(state, now_ps)
@@ -136,7 +136,7 @@ def start_instance(state, i, now_ps):
 @cold_kernel
 def finish_starts(state, now_ps):
     """Let all instances that are ready be active; find the next one."""
-    control, gateway = state.control[0], state.gateway[0]
+    control, gateway = centre(state).control[0], centre(state).gateway[0]
     control.next_ready_ps = NEVER
     for i in range(state.instances.shape[0]):
         instance = state.instances[i]
@@ -161,7 +161,7 @@ def retire_if_empty(state, i, since_ps):
     instance = state.instances[i]
     here = instance.n_running + instance.n_waiting + instance.n_parked + instance.n_incoming
     if instance.condition == DRAINING and here == 0:
-        state.control[0].n_draining -= 1
+        centre(state).control[0].n_draining -= 1
         leave_fleet(instance, since_ps)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from servegym.simulator import state as layout
 from servegym.simulator.build import build_state, records, set_addresses
 from servegym.simulator.config import DECISIONS, ClusterConfig
+from servegym.simulator.entries import play_address
 from servegym.simulator.errors import raise_engine_error
 from servegym.simulator.event_loop import measure, run_until
 from servegym.simulator.policy import Policy
@@ -77,8 +78,14 @@ class Simulation:
         present_ps = int(self.state.shared[0]["now_ps"])
         if until_ps < present_ps:
             raise ValueError(f"until = {until_ps} ps; must be >= {present_ps}, the present")
-        while (code := run_until(self.state, until_ps)) == layout.LEDGER_FULL:
-            self._grow_ledger()
+        while (code := run_until(self.state, until_ps)) in (
+            layout.LEDGER_FULL,
+            layout.NEEDS_INSTANTS,
+        ):
+            if code == layout.LEDGER_FULL:
+                self._grow_ledger()
+            else:
+                self.state.shared[0]["play_address"] = play_address()
         if code != layout.OK:
             raise_engine_error(self)
 

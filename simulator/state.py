@@ -11,7 +11,9 @@ import numpy as np
 
 NEVER = np.int64(2**63 - 1)
 LATEST_PS = 9_200_000_000_000_000_000  # 106 days, with room below NEVER for one more iteration
-NO_REQUEST = -1
+NO_REQUEST = np.int64(
+    -1
+)  # typed, as all request indices: every other type would compile its own kernels
 NO_INSTANCE = -1
 
 VLLM_V1, VLLM_V0, SARATHI, STATIC = 0, 1, 2, 3
@@ -24,7 +26,7 @@ UNFINISHED, FINISHED, REJECTED, FAILED, CANCELLED = 0, 1, 2, 3, 4
 # What stopped a run.
 OK, NO_PROGRESS, IDLE_REFUSES_HEAD, TIME_OVERFLOW = 0, 1, 2, 3
 BAD_INSTANCE, HELD_FOREVER, BAD_READ, BAD_KEY = 4, 5, 6, 7
-BAD_QUEUE, BAD_MOVE, LEDGER_FULL = 8, 9, 10
+BAD_QUEUE, BAD_MOVE, LEDGER_FULL, NEEDS_INSTANTS = 8, 9, 10, 11
 
 COUNTS, BLOCKS = 0, 1  # how much of an instance a reader wants up to date
 
@@ -210,10 +212,15 @@ SHARED = np.dtype(
         ("is_time_dependent", "i8"),  # 1: order keys are evaluated anew at every iteration start
         ("metrics_interval_ps", "i8"),  # 0: routers see the truth
         ("n_routers", "i8"),
-        ("state_pointer", "i8"),  # this State in memory, while a run is under way
+        ("state_pointer", "i8"),  # Core, Centre and Copies in memory, while a run is under way
+        ("centre_pointer", "i8"),
+        ("copies_pointer", "i8"),
         ("catch_up_address", "i8"),  # compiled `catch_up`, which accessors inside policies call
-        ("what_if_address", "i8"),  # compiled `what_if`, likewise
+        ("what_if_address", "i8"),  # compiled `what_if`, likewise; 0: not needed yet
+        ("play_address", "i8"),  # compiled `play` of instants.py; 0: not needed yet
         ("n_tiers", "i8"),
+        ("has_timeouts", "i8"),  # 1: some tier's requests are cancelled after a while
+        ("unplayed_ps", "i8"),  # instant whose rest is still to be played; -1: none
         ("counts_tiers", "i8"),  # 1: `tiers` is kept
         ("local_limit", "i8"),  # -1: push; 0: pull; else waiting requests an instance accepts
         ("snapshot_interval_ps", "i8"),  # 0: what-if sees the present
@@ -405,6 +412,50 @@ class State(NamedTuple):
     copied_slots: np.ndarray  # SLOT[C] or [(M + 1) * C]
     copied_phases: np.ndarray  # int32[block_size] or [(M + 1) * block_size]
     copied_requests: np.ndarray  # REQUEST: those that a what-if writes over, and those of snapshots
+
+
+class Core(NamedTuple):
+    """The part of a State that instances are made of, which kernels hand to each other: fields as there.
+
+    Kernels compile in a time that grows with what they are handed; they reach the rest through `centre` and `copies`.
+    """
+
+    shared: np.ndarray
+    engines: np.ndarray
+    instances: np.ndarray
+    requests: np.ndarray
+    slots: np.ndarray
+    phases: np.ndarray
+    views: np.ndarray
+    params: np.ndarray
+    memory: np.ndarray
+    streams: np.ndarray
+    policies: np.ndarray
+    tiers: np.ndarray
+
+
+class Centre(NamedTuple):
+    """The part of a State that stands above the instances: gateway, moves, scaling, faults, clients."""
+
+    gateway: np.ndarray
+    queues: np.ndarray
+    control: np.ndarray
+    moves: np.ndarray
+    ordered: np.ndarray
+    ledger: np.ndarray
+    faults: np.ndarray
+    timers: np.ndarray
+    timeouts_ps: np.ndarray
+
+
+class Copies(NamedTuple):
+    """The part of a State that a what-if plays with: the fields copied_..."""
+
+    shared: np.ndarray
+    instances: np.ndarray
+    slots: np.ndarray
+    phases: np.ndarray
+    requests: np.ndarray
 
 
 class Request(NamedTuple):

@@ -3,6 +3,8 @@
 Source: DriftSched's worker (one batch of 32, closing 10 ms after its last request); docs/engine.md section 7.
 """
 
+import numpy as np
+
 from servegym.simulator.admission import seat_head
 from servegym.simulator.completions import complete
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -117,7 +119,7 @@ def _retire(state, instance):
 def _finish_batch(state, i, instance, now_ps):
     base = instance.first_slot
     for p in range(base, base + instance.n_running):
-        complete(state, i, instance, state.slots[p].request, now_ps)
+        complete(state, i, instance, np.int64(state.slots[p].request), now_ps)
     instance.n_running = 0
     instance.is_batch_closed = 0
     instance.free_blocks = state.engines[instance.engine].kv_blocks

@@ -156,13 +156,10 @@ def interrupt(state, i, now_ps):
     """
     shared, instance = state.shared[0], state.instances[i]
     call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)
-    if instance.stretch_end_ps != NEVER:
-        if instance.stretch > 1:
-            _set_length(instance, state.engines[instance.engine], 1)
-            if (
-                instance.stretch_end_ps <= now_ps
-            ):  # it ends now, inside the stretch as it was planned
-                call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)
+    if instance.stretch_end_ps != NEVER and instance.stretch > 1:
+        _set_length(instance, state.engines[instance.engine], 1)
+        if instance.stretch_end_ps <= now_ps:  # it ends now, inside the stretch as it was planned
+            call_catch_up(shared.catch_up_address, shared.state_pointer, i, now_ps, BLOCKS)
 
 
 @kernel
@@ -175,6 +172,6 @@ def settle(instance, now_ps):
 
 @kernel
 def wake(instance, now_ps):
-    """Let an instance without iteration in flight form one now, if it has any work; it may have slept (iteration.py)."""
+    """Let an instance without iteration in flight form one now, if it has any work; it may have slept."""
     if instance.stretch_end_ps == NEVER and instance.n_running + instance.n_waiting > 0:
         instance.wake_ps, instance.event_ps = now_ps, now_ps + 1

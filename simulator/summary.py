@@ -11,8 +11,8 @@ import numpy as np
 
 from servegym.simulator import metrics, unloaded
 from servegym.simulator.accounting import LOW_BITS, Account, take_account
-from servegym.simulator.prediction_error import prediction_error
 from servegym.simulator.move_table import move_counts
+from servegym.simulator.prediction_error import prediction_error
 from servegym.simulator.seconds import PS_PER_S
 from servegym.simulator.slo import Slo, tier_weight
 from servegym.simulator.state import CANCELLED, FAILED, FINISHED, REJECTED, UNFINISHED

@@ -7,7 +7,7 @@ placements since; with 0 everybody sees the truth. Source: docs/engine.md sectio
 import numpy as np
 
 from servegym.simulator.block_arithmetic import blocks_for
-from servegym.simulator.calls import call_catch_up, call_what_if, state_at
+from servegym.simulator.calls import call_catch_up, call_what_if, centre, centre_at, state_at
 from servegym.simulator.iteration_time import iteration_ps
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.refresh import context_of, last_refresh_ps, restart_view
@@ -250,13 +250,13 @@ def _has_room(cluster, request, i, engine):
 @kernel
 def n_queues(cluster):
     """Return the number of queues at the gateway."""
-    return state_at(cluster.shared[0].state_pointer).queues.shape[0] - 1
+    return centre_at(cluster.shared[0].centre_pointer).queues.shape[0] - 1
 
 
 @kernel
 def queue_length(cluster, q):
     """Return the requests in queue q of the gateway; 0 for a q that is none."""
-    queues = state_at(cluster.shared[0].state_pointer).queues
+    queues = centre_at(cluster.shared[0].centre_pointer).queues
     return queues[q].n_waiting if 0 <= q < queues.shape[0] - 1 else 0
 
 
@@ -264,7 +264,7 @@ def queue_length(cluster, q):
 def queue_head(cluster, q):
     """Return the first request of queue q, which must not be empty."""
     state = state_at(cluster.shared[0].state_pointer)
-    return Request(state.requests, state.queues[q].head)
+    return Request(state.requests, centre(state).queues[q].head)
 
 
 @kernel
@@ -339,7 +339,7 @@ def _moves_before(state, a, b):
 
 @kernel
 def write_waiting(cluster, i, destination, moves, n):
-    """Write a move of every waiting request of instance i behind the n in moves, while there is room; return how many."""
+    """Write a move of each waiting request of instance i behind the n in moves, while there is room; return how many."""
     state = state_at(cluster.shared[0].state_pointer)
     r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:

@@ -68,8 +68,10 @@ def push_waiting(state, queue, r):
 @kernel
 def pop_queue(state, queue):
     """Take the head out of a gateway queue and return it."""
-    r = int(queue.head)
-    queue.head = merge(state, state.requests[r].next, state.requests[r].right, False)
+    r = np.int64(queue.head)
+    queue.head = merge(
+        state, np.int64(state.requests[r].next), np.int64(state.requests[r].right), False
+    )
     _count_waiting(state, queue, r, -1)
     return r
 
@@ -102,11 +104,13 @@ def return_waiting(state, instance, r):
 @kernel
 def pop_waiting(state, instance):
     """Take the head out of the queue and return it."""
-    r = instance.head
+    r = np.int64(instance.head)
     if state.shared[0].order == FCFS:
         instance.head = state.requests[r].next
     else:
-        instance.head = merge(state, state.requests[r].next, state.requests[r].right, False)
+        instance.head = merge(
+            state, np.int64(state.requests[r].next), np.int64(state.requests[r].right), False
+        )
     _count_waiting(state, instance, r, -1)
     return r
 
@@ -128,7 +132,7 @@ def evaluate_key(state, r, now_ps):
 @cold_kernel
 def reorder_waiting(state, instance, now_ps):
     """Evaluate every waiting key anew and rebuild the heap (time-dependent orders only)."""
-    stack, root = instance.head, NO_REQUEST
+    stack, root = np.int64(instance.head), NO_REQUEST
     while stack != NO_REQUEST:
         # Flatten the old heap: hang the left subtree under the right spine, one node at a time.
         r = stack
@@ -136,9 +140,9 @@ def reorder_waiting(state, instance, now_ps):
         if left != NO_REQUEST:
             state.requests[r].next, state.requests[r].right = state.requests[left].right, right
             state.requests[left].right = r
-            stack = left
+            stack = np.int64(left)
             continue
-        stack = right
+        stack = np.int64(right)
         state.requests[r].next = state.requests[r].right = NO_REQUEST
         evaluate_key(state, r, now_ps)
         root = merge(state, root, r, False)
@@ -156,7 +160,7 @@ def _count_waiting(state, instance, r, sign):
 @kernel
 def _push_heap(state, instance, r):
     state.requests[r].next = state.requests[r].right = NO_REQUEST
-    instance.head = merge(state, instance.head, r, False)
+    instance.head = merge(state, np.int64(instance.head), r, False)
 
 
 @kernel
@@ -180,7 +184,7 @@ def merge(state, a, b, by_finish):
     root = a
     while True:
         node = state.requests[a]
-        child = node.right
+        child = np.int64(node.right)
         node.right = node.next
         if child == NO_REQUEST:
             node.next = b
@@ -260,9 +264,9 @@ def without(state, head, r):
             left, right = node.next, node.right
             node.next, node.right = state.requests[left].right, right
             state.requests[left].right = stack
-            stack = left
+            stack = np.int64(left)
             continue
-        visited, stack = stack, node.right
+        visited, stack = stack, np.int64(node.right)
         node.next = node.right = NO_REQUEST
         if visited != r:
             root = merge(state, root, visited, False)

@@ -10,7 +10,7 @@ moves hold stay held; a slowed instance runs at its own speed.
 import numpy as np
 
 from servegym.simulator.block_arithmetic import blocks_for
-from servegym.simulator.calls import call_catch_up, call_remaining, state_at
+from servegym.simulator.calls import call_catch_up, call_remaining, copies, state_at
 from servegym.simulator.iteration import end_stretch, start_iteration
 from servegym.simulator.iteration_time import round_half_even
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -28,8 +28,8 @@ from servegym.simulator.state import (
     REMAINING,
     STATIC,
     UNFINISHED,
+    Core,
     Request,
-    State,
 )
 from servegym.simulator.views import FINISH, MARGINAL_BY_TIER
 from servegym.simulator.what_if_snapshot import (
@@ -85,7 +85,7 @@ def _latencies_s(state, i, r, tokens, is_with, is_weighted):
     n = _make_copy(state, i, r, tokens, is_with)
     _play(_copied(state), scratch_row(state), NEVER, NO_REQUEST)
     for k in range(n):
-        request = state.requests[state.copied_requests[k].instance]
+        request = state.requests[copies(state).requests[k].instance]
         if request.status != FINISHED:
             total = np.inf
             break
@@ -98,33 +98,19 @@ def _latencies_s(state, i, r, tokens, is_with, is_weighted):
 @kernel
 def _copied(state):
     """Return the state in which the copy is the scratch row of `instances`."""
-    return State(
-        state.copied_shared,
+    return Core(
+        copies(state).shared,
         state.engines,
-        state.copied_instances,
+        copies(state).instances,
         state.requests,
-        state.copied_slots,
-        state.copied_phases,
+        copies(state).slots,
+        copies(state).phases,
         state.views,
         state.params,
         state.memory,
         state.streams,
         state.policies,
-        state.gateway,
-        state.queues,
-        state.control,
         state.tiers,
-        state.moves,
-        state.ordered,
-        state.ledger,
-        state.faults,
-        state.timers,
-        state.timeouts_ps,
-        state.copied_shared,
-        state.copied_instances,
-        state.copied_slots,
-        state.copied_phases,
-        state.copied_requests,
     )
 
 
@@ -156,7 +142,7 @@ def _make_copy(state, i, r, tokens, is_with):
     begin_ps = last_snapshot_ps(shared, shared.now_ps) if is_aged else shared.now_ps
     _fetch(state, i, begin_ps, is_aged)
     _make_shared(state, begin_ps)
-    instance = state.copied_instances[row]
+    instance = copies(state).instances[row]
     if instance.stretch_end_ps != NEVER and instance.stretch > 1:
         instance.stretch = 1
         instance.stretch_end_ps = instance.event_ps = instance.iteration_end_ps
@@ -182,7 +168,7 @@ def _fetch(state, i, begin_ps, is_aged):
     if is_aged:
         snapshot_of(state, i, begin_ps)
         copy_instance(
-            state, state.copied_instances, state.copied_slots, state.copied_phases, i, row
+            state, copies(state).instances, copies(state).slots, copies(state).phases, i, row
         )
         return
     instance = state.instances[i]
@@ -194,8 +180,8 @@ def _fetch(state, i, begin_ps, is_aged):
 @kernel
 def _make_shared(state, now_ps):
     """Let the copy have its own errors and clock; nobody counts, observes or learns from it."""
-    state.copied_shared[0] = state.shared[0]
-    shared = state.copied_shared[0]
+    copies(state).shared[0] = state.shared[0]
+    shared = copies(state).shared[0]
     shared.error, shared.now_ps, shared.counts_tiers = OK, now_ps, 0
     shared.n_observing = shared.metrics_interval_ps = shared.snapshot_interval_ps = 0
 
@@ -212,7 +198,7 @@ def _take_over(state, copy, instance, r, is_aged, begin_ps):
         n = _save_known(state, int(instance.head), n, is_aged)
     k = n_running
     while k < n:  # those behind the saved ones, in a list or a tree, until there are none
-        request = state.requests[state.copied_requests[k].instance]
+        request = state.requests[copies(state).requests[k].instance]
         if request.next != NO_REQUEST:
             n = _save_known(state, int(request.next), n, is_aged)
         if state.shared[0].order != FCFS and request.right != NO_REQUEST:
@@ -222,7 +208,7 @@ def _take_over(state, copy, instance, r, is_aged, begin_ps):
         _play(copy, scratch_row(state), begin_ps, NO_REQUEST)  # no last token: a stretch goes on
     is_static = state.engines[instance.engine].kind == STATIC
     for k in range(n):
-        index = state.copied_requests[k].instance
+        index = copies(state).requests[k].instance
         is_there |= index == r
         if k < instance.n_decoding:
             slot = copy.slots[base + k]
@@ -244,8 +230,8 @@ def _take_over(state, copy, instance, r, is_aged, begin_ps):
 @kernel
 def _save(state, r, n):
     """Save the record of request r as number n; `instance` of the saved one says which request it is."""
-    state.copied_requests[n] = state.requests[r]
-    state.copied_requests[n].instance = r
+    copies(state).requests[n] = state.requests[r]
+    copies(state).requests[n].instance = r
 
 
 @kernel
@@ -254,7 +240,7 @@ def _save_known(state, r, n, is_aged):
     _save(state, r, n)
     if is_aged:
         own = state.requests[r].instance
-        state.requests[r] = state.copied_requests[state.requests.shape[0] + r]
+        state.requests[r] = copies(state).requests[state.requests.shape[0] + r]
         state.requests[r].instance = own
     return n + 1
 
@@ -263,9 +249,9 @@ def _save_known(state, r, n, is_aged):
 def _restore(state, n):
     """Put the saved records back; the copy never wrote `instance`."""
     for k in range(n):
-        r = state.copied_requests[k].instance
+        r = copies(state).requests[k].instance
         own = state.requests[r].instance
-        state.requests[r] = state.copied_requests[k]
+        state.requests[r] = copies(state).requests[k]
         state.requests[r].instance = own
 
 
@@ -314,7 +300,7 @@ def _add_placements(state, copy, i, r, n, begin_ps):
             _renew(state, other)
             at_ps = state.requests[other].arrival_ps
             _play(copy, row, at_ps, NO_REQUEST)
-            _believe(copy, state.copied_instances[row], other, 0)
+            _believe(copy, copies(state).instances[row], other, 0)
             _place(copy, row, other, at_ps)
     _play(copy, row, shared.now_ps, NO_REQUEST)
     return n

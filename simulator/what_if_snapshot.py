@@ -6,7 +6,7 @@ stand in copied_requests[N + index]. There, `instance` says where a request that
 Source: docs/engine.md section 11.
 """
 
-from servegym.simulator.calls import call_catch_up
+from servegym.simulator.calls import call_catch_up, copies
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.state import BLOCKS, FCFS, NO_REQUEST
 
@@ -14,7 +14,7 @@ from servegym.simulator.state import BLOCKS, FCFS, NO_REQUEST
 @kernel
 def scratch_row(state):
     """Return the row of copied_instances that a what-if plays with."""
-    return state.copied_instances.shape[0] - 1
+    return copies(state).instances.shape[0] - 1
 
 
 @kernel
@@ -26,22 +26,22 @@ def last_snapshot_ps(shared, now_ps):
 @kernel
 def copy_instance(state, instances, slots, phases, i, row):
     """Copy instance i of some arrays, its seats and phases, to a row of the copied ones."""
-    seats = state.copied_slots.shape[0] // state.copied_instances.shape[0]
+    seats = copies(state).slots.shape[0] // copies(state).instances.shape[0]
     size = state.shared[0].block_size
     source, base = instances[i].first_slot, row * seats
-    state.copied_instances[row] = instances[i]
-    state.copied_instances[row].first_slot = base
+    copies(state).instances[row] = instances[i]
+    copies(state).instances[row].first_slot = base
     for p in range(instances[i].n_running):
-        state.copied_slots[base + p] = slots[source + p]
+        copies(state).slots[base + p] = slots[source + p]
     for p in range(size):
-        state.copied_phases[row * size + p] = phases[i * size + p]
+        copies(state).phases[row * size + p] = phases[i * size + p]
 
 
 @kernel
 def snapshot_of(state, i, snapshot_ps):
     """Bring instance i past the snapshot, which stores it, unless that was done."""
     shared = state.shared[0]
-    if state.copied_instances[i].seen_ps < snapshot_ps:
+    if copies(state).instances[i].seen_ps < snapshot_ps:
         call_catch_up(shared.catch_up_address, shared.state_pointer, i, snapshot_ps, BLOCKS)
 
 
@@ -49,24 +49,24 @@ def snapshot_of(state, i, snapshot_ps):
 def store_snapshot(state, i, snapshot_ps):
     """Copy instance i, which stands at the snapshot, and its requests."""
     copy_instance(state, state.instances, state.slots, state.phases, i, i)
-    state.copied_instances[i].seen_ps = snapshot_ps
+    copies(state).instances[i].seen_ps = snapshot_ps
     instance, known = state.instances[i], state.requests.shape[0]
     for p in range(instance.first_slot, instance.first_slot + instance.n_running):
         r = int(state.slots[p].request)
-        state.copied_requests[known + r] = state.requests[r]
+        copies(state).requests[known + r] = state.requests[r]
     n = 0
     if instance.head != NO_REQUEST:
-        state.copied_requests[0].instance, n = instance.head, 1
+        copies(state).requests[0].instance, n = instance.head, 1
     k = 0
     while k < n:  # a list of whom to copy, growing by those behind them
-        r = int(state.copied_requests[k].instance)
+        r = int(copies(state).requests[k].instance)
         request = state.requests[r]
-        state.copied_requests[known + r] = request
+        copies(state).requests[known + r] = request
         if request.next != NO_REQUEST:
-            state.copied_requests[n].instance = request.next
+            copies(state).requests[n].instance = request.next
             n += 1
         if state.shared[0].order != FCFS and request.right != NO_REQUEST:
-            state.copied_requests[n].instance = request.right
+            copies(state).requests[n].instance = request.right
             n += 1
         k += 1
 
@@ -76,10 +76,10 @@ def note_placement(state, i, r):
     """Store instance i's last snapshot before it changes, and remember that request r is placed there."""
     shared = state.shared[0]
     snapshot_of(state, i, last_snapshot_ps(shared, shared.now_ps))
-    state.copied_requests[state.requests.shape[0] + r].instance = i
+    copies(state).requests[state.requests.shape[0] + r].instance = i
 
 
 @kernel
 def was_placed(state, i, r):
     """Return whether request r, which arrived after the last snapshot, was placed on instance i."""
-    return state.copied_requests[state.requests.shape[0] + r].instance == i
+    return copies(state).requests[state.requests.shape[0] + r].instance == i
