@@ -99,12 +99,12 @@ def _set_length(instance, engine, k):
 def cut_at_arrival(state, instance, engine, r, now_ps):
     """End the stretch after the iteration in flight at now_ps, if the request placed there might be admitted next."""
     cluster = state.shared[0]
-    is_head = instance.head == r
-    if not (is_head or engine.bypass_blocked or cluster.is_time_dependent):
-        return
-    may_evict = engine.kind == VLLM_V0 and cluster.order == PRIORITY
-    if engine.kind == STATIC or (not has_seat(instance, engine) and not may_evict):
-        return
+    if not cluster.is_time_dependent:  # under such an order every iteration start looks at who waits
+        may_evict = engine.kind == VLLM_V0 and cluster.order == PRIORITY
+        may_run = has_seat(instance, engine) or may_evict
+        is_next = instance.head == r or engine.bypass_blocked
+        if engine.kind == STATIC or not (is_next and may_run):
+            return
     k = _iterations_started(instance, engine, now_ps)
     if k < instance.stretch:
         _set_length(instance, engine, k)
