@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conservation import check_blocks, check_conservation, check_drained
-from events import next_event_ps
+from events import events_of
 from flat_profile import FLAT
 
 from servegym.simulator.config import ClusterConfig, Fault
@@ -118,19 +118,14 @@ def test_case_4_a_crash_at_any_event_loses_no_request_and_no_block(engine):
         "batch_size": 2, "batch_wait_s": 0.01, "order": "sjf", "max_local_waiting": 2,
     }  # fmt: skip
     simulation, instants = load(*rows, **options), [0]
-    while (instant := next_event_ps(simulation)) is not None:
-        simulation.run_until_ps(instant)
+    for instant in events_of(simulation):
         instants += [instant, instant + 3 * MS]
     for at_ps in sorted(set(instants)):
         fault = crash(0, at_ps / MS, 21)
         simulation = load(*rows, faults=(fault,), **options)
-        while (instant := next_event_ps(simulation)) is not None:
-            simulation.run_until_ps(instant)
+        for _ in events_of(simulation):
             check_conservation(simulation)
-            for i in range(2):
-                simulation.observe(i)
             check_blocks(simulation)
-        simulation.run()
         assert (simulation.state.requests["status"] == FINISHED).all(), fault
         check_drained(simulation)
 
