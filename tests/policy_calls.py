@@ -112,7 +112,7 @@ def headroom_values(**changes: float) -> np.ndarray:
 
 
 @kernel
-def look(state, given, memory, out):
+def look(all_state, given, memory, out):
     """Fill out[i] with F, headroom blocks, and Llumnix's two freenesses of every instance."""
     state, above = core_of(all_state), centre_of(all_state)
     state.shared[0].state_pointer = point_to(state)
