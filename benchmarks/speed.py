@@ -116,7 +116,8 @@ def fleet_rows() -> list[Row]:
     observed = Work("least-requests", 8, tiers=4, metrics_interval_s=0.1, routers=4)
     shortest = Work("least-requests", 16)
     small, large = Work("power-of-two", 16), Work("power-of-two", 4096)
-    time_in_turns([round_robin, true, observed, shortest, small, large])
+    moving = Work("n-tier", 16, tiers=4)  # rebalances every 0.05 s
+    time_in_turns([round_robin, true, observed, shortest, small, large, moving])
     return [
         judged("round-robin, 8 instances", round_robin.per_s),
         judged("least-requests, observed / true", observed.per_s / true.per_s),
@@ -124,6 +125,7 @@ def fleet_rows() -> list[Row]:
         judged("power-of-two, 16 instances", small.per_s),
         judged("power-of-two, 4,096 instances", large.per_s),
         judged("power-of-two, cost at 4,096 / at 16", large.ns / small.ns),
+        judged("n-tier with migration, 16 instances", moving.per_s),
     ]
 
 

@@ -41,6 +41,7 @@ TARGETS = {
     "power-of-two, 16 instances": Target(2_000_000, PER_S, is_floor=True),
     "power-of-two, 4,096 instances": Target(2_000_000, PER_S, is_floor=True),
     "power-of-two, cost at 4,096 / at 16": Target(1.6, "times"),
+    "n-tier with migration, 16 instances": Target(400_000, PER_S, is_floor=True),
     "astrolabe, 12 instances, load .6": Target(100_000, PER_S, is_floor=True),
     "astrolabe, 12 instances, near the knee": Target(30_000, PER_S, is_floor=True),
     "what-if prediction, batch 48": Target(15, "us"),

@@ -182,6 +182,9 @@ def test_case_09_a_no_op_event_changes_nothing(engine):
 
 # CASE 10
 
+# The two of the N-tier paper, whose rule is "first index on ties": the fault is theirs, and is kept.
+FIRST_OF_EQUALS = {"n-tier", "infaas-vllm"}
+
 
 @pytest.mark.parametrize("dispatch", DISPATCH)
 def test_case_10_idle_ties_leave_no_instance_out(dispatch):
@@ -189,6 +192,9 @@ def test_case_10_idle_ties_leave_no_instance_out(dispatch):
     # one second apart, each takes 50 ms: every instance is idle at every arrival
     trace = Trace(np.arange(1000.0), np.full(1000, 10), np.full(1000, 5))
     shares = np.bincount(run(trace, dispatch, instances=8, profile=FLAT)["instance"], minlength=8)
+    if dispatch in FIRST_OF_EQUALS:
+        assert shares.tolist() == [1000] + [0] * 7
+        return
     # chance: 125 +- 10.5 each; 4.5 standard deviations below is 78
     assert shares.min() > 78
     if dispatch == "round-robin" or dispatch.startswith("least"):
@@ -237,6 +243,10 @@ def test_case_11_imbalance_grows_with_staleness_and_with_routers():
     assert by_routers[2] == by_age[2]
 
 
+# Blind ones, one that counts its own placements, and those that look at snapshots (snapshot_interval_s) instead.
+WITHOUT_METRICS = {"round-robin", "random", "min-queries", "block", "astrolabe", "marginal"}
+
+
 @pytest.mark.parametrize("dispatch", DISPATCH)
 def test_case_11_interval_zero_is_perfect_information_for_any_number_of_routers(dispatch):
     """A refresh interval of 0 that still delayed something made the baseline wrong."""
@@ -244,7 +254,7 @@ def test_case_11_interval_zero_is_perfect_information_for_any_number_of_routers(
     one = run(trace, dispatch, instances=4, routers=1)
     eight = run(trace, dispatch, instances=4, routers=8, metrics_interval_s=0.0)
     np.testing.assert_array_equal(one, eight)
-    if dispatch not in ("round-robin", "random"):
+    if dispatch not in WITHOUT_METRICS:
         stale = run(trace, dispatch, instances=4, routers=8, metrics_interval_s=5.0)
         assert (stale["instance"] != one["instance"]).any()
 
