@@ -4,6 +4,8 @@ Most runs are nothing but direct arrivals; whatever else happens is played insta
 by address. Source: docs/engine.md section 2.
 """
 
+from typing import Any
+
 from servegym.simulator.arrival import arrive_directly
 from servegym.simulator.calls import call_catch_up, call_play, point_to
 from servegym.simulator.gateway import is_holding
@@ -31,10 +33,11 @@ def run_until(all_state, until_ps):
     gateway, control = above.gateway[0], above.control[0]
     shared.state_pointer, shared.centre_pointer = point_to(state), point_to(above)
     shared.copies_pointer = point_to(copies_of(all_state))
-    n_requests = state.requests.shape[0]
+    requests: Any = state.requests  # REQUEST[N]
+    n_requests = requests.shape[0]
     while shared.error == OK:
         r = shared.next_arrival
-        arrival_ps = state.requests[r].arrival_ps if r < n_requests else NEVER
+        arrival_ps = requests[r].arrival_ps if r < n_requests else NEVER
         is_plain = shared.unplayed_ps < 0 and gateway.n_queued + gateway.n_held == 0
         if is_plain and gateway.is_direct and arrival_ps < control.next_ps:
             if arrival_ps > until_ps:

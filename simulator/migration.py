@@ -153,7 +153,9 @@ def _move_waiting(state, source, destination, r):
     count_tier(state, source, request, -1)
     wake(here, shared.now_ps)
     rest_if_idle(here)
-    interrupt(state, destination, shared.now_ps)  # stores a refresh that it passes before it changes
+    interrupt(
+        state, destination, shared.now_ps
+    )  # stores a refresh that it passes before it changes
     join_waiting(state, destination, r)
     _restart_progress(state, source, destination)
     _count_migration(request)

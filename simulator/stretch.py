@@ -99,7 +99,9 @@ def _set_length(instance, engine, k):
 def cut_at_arrival(state, instance, engine, r, now_ps):
     """End the stretch after the iteration in flight at now_ps, if the request placed there might be admitted next."""
     cluster = state.shared[0]
-    if not cluster.is_time_dependent:  # under such an order every iteration start looks at who waits
+    if (
+        not cluster.is_time_dependent
+    ):  # under such an order every iteration start looks at who waits
         may_evict = engine.kind == VLLM_V0 and cluster.order == PRIORITY
         may_run = has_seat(instance, engine) or may_evict
         is_next = instance.head == r or engine.bypass_blocked

@@ -325,7 +325,9 @@ def test_order_that_gives_nan_is_named_with_the_request():
 
 def test_policy_that_holds_for_ever_is_named():
     simulation = one_instance((0, 8, 1), (0, 8, 1), (0, 8, 1), dispatch="test-hold-third")
-    with pytest.raises(NoProgressError, match=r"1 requests are still held .* 60 s .*'test-hold-third'"):
+    with pytest.raises(
+        NoProgressError, match=r"1 requests are still held .* 60 s .*'test-hold-third'"
+    ):
         simulation.run()
     # the two before it were placed
     assert simulation.state.requests["instance"].tolist() == [0, 0, -1]
