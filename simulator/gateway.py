@@ -13,6 +13,7 @@ from servegym.simulator.calls import (
     call_queue,
     centre,
 )
+from servegym.simulator.completions import show_completions
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.placement import place
 from servegym.simulator.state import (
@@ -155,6 +156,8 @@ def play_round(state):
     """Ask again about held requests, then dispatch heads of queues until nobody accepts one or a policy holds."""
     shared, gateway = state.shared[0], centre(state).gateway[0]
     gateway.last_round_ps = shared.now_ps
+    if shared.n_observing > 0:
+        show_completions(state)  # what-if may ask who learns from them
     if gateway.n_held > 0:
         _ask_again(state)
     is_held_back = False

@@ -31,7 +31,7 @@ class VllmV1(Engine):
         self._schedule_running()
         if self.n_preemptions == n_preemptions:
             self._admit_waiting()
-        return [Part(r, new, self.decodes(r)) for r, new in self.scheduled.items()]
+        return [Part(r, new, self._is_decode(r)) for r, new in self.scheduled.items()]
 
     def _schedule_running(self) -> None:
         for request in list(self.running):
@@ -69,5 +69,8 @@ class VllmV1(Engine):
         self.budget -= new
 
     def decodes(self, request: Request) -> bool:
-        """It has streamed and misses one token, be it the last of what is computed again."""
+        """It has streamed a token since its last admission."""
+        return request.computed >= request.prefill_tokens
+
+    def _is_decode(self, request: Request) -> bool:
         return request.generated >= 1 and request.uncomputed == 1
