@@ -57,7 +57,7 @@ SLOW_LINK = 0.0016
 
 
 def busy_trace(n: int = 30) -> Trace:
-    """Return bursts within 150 ms, of three tiers and two tenants; one request fits nowhere, every sixth has one token."""
+    """Return bursts within 150 ms, three tiers, two tenants; one request fits nowhere, every sixth has one token."""
     random = np.random.default_rng(7)
     arrival_s = np.sort(random.choice([0.0, 0.0101, 0.02, 0.05, 0.0789, 0.15], n))
     prompt, output = random.integers(1, 50, n), random.integers(1, 25, n)
@@ -182,8 +182,9 @@ def test_case_04_conservation_of_every_system_with_all_parts_together(system):
         seen += check_at_every_event(system, **options)
         options = {**options, **HOLDS, "max_local_waiting": seed % 2}
         seen += check_at_every_event(system, 0.213, **options)
-    for name in ("cold", "n_crash_retries", "n_client_retries", "n_scale_ups", "n_holds"):
+    for name in ("n_crash_retries", "n_client_retries", "n_scale_ups", "n_admission_holds"):
         assert seen[name], (name, seen)
+    assert seen["committed"] and any(seen[name] for name in OUTCOMES[2:]), seen
 
 
 def test_case_04_moves_commit_and_abort_under_tight_kv():
@@ -247,7 +248,10 @@ def check_identities(simulation: Simulation) -> None:
     done = table[table["status"] == "finished"]
     assert len(done) == summary["finished"] == len(table) - 1
     gaps = (done["output_tokens"] - 1) * done["tpot_s"].fillna(0.0)
-    np.testing.assert_allclose(done["ttft_s"] + gaps, done["e2e_s"], rtol=1e-12)
+    # in a static batch a request of one token, whose TPOT is undefined, ends with its batch
+    is_told = done["output_tokens"] >= (2 if simulation.config.engine == "static" else 1)
+    assert sum(is_told) > 20
+    np.testing.assert_allclose((done["ttft_s"] + gaps)[is_told], done["e2e_s"][is_told], rtol=1e-12)
     np.testing.assert_allclose(done["arrival_s"] + done["e2e_s"], done["finish_s"], rtol=1e-12)
     assert min(done["ttft_s"] - done["queue_s"]) >= 0.0
     tokens = summary["output_tokens_per_s"] * summary["span_s"]
@@ -445,7 +449,21 @@ def test_case_19_both_crash_at_one_instant():
         assert finishes(simulation) == [220]
         assert simulation.state.requests["recomputed_tokens"][0] == 43
         expected = "source lost" if order[0] == 0 else "destination lost"
-        assert [outcome for outcome, _ in outcomes(simulation)] in (["source lost"], [expected])
+        assert outcomes(simulation) == [(expected, 45)]
+
+
+def test_case_19_source_crashes_or_client_gives_up_on_the_way_back():
+    """A request on its way back to its source is in no list but that of the moves."""
+    # A would be back at 50, when B's iteration ends. At 60, on instance 1, both compute their known tokens: the fifth
+    # of each at 70, A's last at 220, B's at 320.
+    rows: list[Row] = [A, (0, 8, 30)]
+    faults = (fault("crash", 1, 45, 15), fault("crash", 0, 47, 15))
+    simulation = moved(rows, AT_20, faults=faults)
+    assert finishes(simulation) == [220, 320] and outcomes(simulation) == [("source lost", 47)]
+    # both clients give up at 47: A at once, B at the end of its fifth iteration
+    simulation = moved(rows, AT_20, faults=faults[:1], timeout_s=0.047)
+    assert finishes(simulation) == [47, 50] and outcomes(simulation) == [("ended first", 47)]
+    assert simulation.state.requests["generated"].tolist() == [4, 5]
 
 
 def test_case_19_preempted_during_the_copy():
@@ -514,8 +532,8 @@ wraps = pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
 @pytest.mark.parametrize("kind", KINDS)
 def test_clusters_stay_in_bounds_on_random_cases(kind):
     """Out-of-range reads are silent in compiled code; with NUMBA_BOUNDSCHECK=1 they are not."""
-    seen = sum((compare(random_cluster_case(kind, seed)) for seed in range(400, 408)), Counter())
-    assert seen["cases"] + seen["no progress"] == 8
+    seen = sum((compare(random_cluster_case(kind, seed)) for seed in range(400, 420)), Counter())
+    assert seen["cases"] + seen["no progress"] == 20
 
 
 @wraps
@@ -523,10 +541,10 @@ def test_clusters_stay_in_bounds_on_random_cases(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_interpreted_clusters_agree_with_the_reference(kind):
     """What compiles by chance, or rounds otherwise when it is compiled, differs here."""
-    # the three with the fewest tokens of sixty, since interpreting costs by the token
-    smallest = sorted(range(500, 560), key=lambda seed: size_of(kind, seed))[:3]
+    # the twelve with the fewest tokens of a hundred, since interpreting costs by the token
+    smallest = sorted(range(500, 600), key=lambda seed: size_of(kind, seed))[:12]
     seen = sum((compare(random_cluster_case(kind, seed)) for seed in smallest), Counter())
-    assert seen["cases"] + seen["no progress"] == 3
+    assert seen["cases"] + seen["no progress"] == 12
 
 
 def size_of(kind: str, seed: int) -> int:
