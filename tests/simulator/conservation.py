@@ -50,11 +50,16 @@ def check_conservation(simulation: Simulation) -> None:
 
 
 def check_blocks(simulation: Simulation) -> None:
-    """Assert that the blocks in use are those of the running requests, counted one by one, now."""
+    """Assert that the blocks in use are those of running and parked requests and of moves to here, one by one, now."""
     state = simulation.state
+    moves = state.moves[: state.control[0]["n_moves"]]
     for i, instance in enumerate(state.instances):
         total = int(state.engines[instance["engine"]]["kv_blocks"])
         held = sum(held_blocks(simulation, i, p) for p in range(instance["n_running"]))
+        held += int(moves["reserved_blocks"][moves["destination"] == i].sum())
+        parked = state.requests[moves["request"][moves["source"] == i]]
+        computed = parked["computed"][parked["place"] == PARKED]
+        held += int((-(-computed // simulation.config.block_size)).sum())
         assert total - instance["free_blocks"] == held, f"instance {i}"
 
 
@@ -94,6 +99,9 @@ def check_drained(simulation: Simulation) -> None:
         "kv_tokens",
         "waiting_blocks",
         "held_tokens",
+        "n_parked",
+        "n_incoming",
     ):
         assert not state.instances[name].any(), name
     assert not state.phases.any()
+    assert state.control[0]["n_moves"] == 0

@@ -1,4 +1,4 @@
-"""Stepping a simulation through every single event: arrivals, iteration starts and iteration ends."""
+"""Stepping a simulation through every event: arrivals, iteration starts and ends, control, rounds by the timer."""
 
 from collections.abc import Iterator
 
@@ -15,6 +15,11 @@ def next_event_ps(simulation: Simulation) -> int | None:
     for instance in state.instances:
         is_flying = instance["stretch_end_ps"] != NEVER
         instants.append(int(instance["iteration_end_ps" if is_flying else "wake_ps"]))
+    gateway, later = state.gateway[0], [int(state.control[0]["next_ps"])]
+    if gateway["n_queued"] + gateway["n_held"] > 0:
+        later.append(int(gateway["last_round_ps"] + gateway["hold_timer_ps"]))
+    # of these, what stands in the past has happened
+    instants += [instant for instant in later if instant > present_ps]
     first = min(instants, default=int(NEVER))
     # an iteration that starts at the present starts with the next call
     return None if first == NEVER else max(first, present_ps + 1)
