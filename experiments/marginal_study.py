@@ -1,7 +1,7 @@
 """Marginal study: what `marginal` gains over Block, Astrolabe and dispatchers without lengths, by length error.
 
     python -m servegym.experiments.marginal_study --workers 2
-    python -m servegym.experiments.marginal_study --seeds 2 --requests 1000 --workloads azure-conv --scenarios tight --loads 1
+    python -m servegym.experiments.marginal_study --seeds 2 --requests 1000 --workloads azure-conv --loads 1
 
 Two workloads, two scenarios, three loads, 4 instances. Predictions: true (error 0), times clip(1 + N(0, s), .1, 5), or
 none; remaining lengths plug-in or residual, which are the same under true predictions. All systems play the same traces
@@ -13,50 +13,22 @@ without true lengths. Left out: Astrolabe's errors drawn anew for every instance
 import multiprocessing
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import numpy as np
 import pandas as pd
 import tyro
-from numpy.typing import NDArray
 
+from servegym.experiments.blocks import check_seeds
 from servegym.experiments.compare import compare
-from servegym.experiments.drift_arms import table
+from servegym.experiments.marginal_tables import MEAN, SHOWN, SYSTEMS, report
 from servegym.experiments.progress import announce_compilation
-from servegym.experiments.statistics import Interval, mean_interval, paired_difference
 from servegym.simulator.config import SCENARIOS
 from servegym.simulator.kernel import SIMULATOR_HASH
-
-MARGINAL, *OTHERS = POLICIES = ("marginal", "block", "astrolabe")
-WITHOUT_LENGTHS = ("least-requests", "llumnix-dispatch", "power-of-two")
-ERRORS = (0.25, 0.5, 1.0)
-REMAINING = ("plug-in", "residual")
-NO_PREDICTION = {"plug-in": "constant", "residual": "residual"}  # learned from completions alone
-# What the policies know, by (error, remaining) as the table says it: the text behind a system's colon.
-KNOWN = (
-    {("0", "either"): "estimator=oracle"}
-    | {
-        (f"{error:g}", how): f"estimator=noisy,error={error:g},remaining={how}"
-        for error in ERRORS
-        for how in REMAINING
-    }
-    | {("none", how): f"estimator={NO_PREDICTION[how]},remaining={how}" for how in REMAINING}
-)
-SYSTEMS = (
-    *(f"{policy}:{known}" for known in KNOWN.values() for policy in POLICIES),
-    *WITHOUT_LENGTHS,
-)
-MEAN = "e2e_mean_s"
-SHOWN = {  # column of the runs: its heading and decimals
-    "e2e_p99_s": ("P99 E2E, s", 1),
-    "ttft_mean_s": ("mean TTFT, s", 2),
-    "ttft_p99_s": ("P99 TTFT, s", 2),
-    "preemptions": ("preemptions", 0),
-}
 
 
 class Cell(NamedTuple):
@@ -89,7 +61,8 @@ class Options:
     """Arrivals as a fraction of what the cluster sustains."""
 
     def cells(self) -> list[Cell]:
-        """Return all cells, seed by seed."""
+        """Return all cells, seed by seed; ValueError below one seed."""
+        check_seeds(self.seeds, 0)
         return [
             Cell(workload, scenario, load, seed, self.requests)
             for seed in range(self.seeds)
@@ -110,7 +83,7 @@ def play(cell: Cell) -> pd.DataFrame:
         seed=cell.seed,
         n_requests=cell.requests,
         progress=False,
-    ).runs[["system", MEAN, *SHOWN]]
+    ).runs.filter(["system", MEAN, *SHOWN])
     return runs.assign(**cell._asdict(), engine=SIMULATOR_HASH)
 
 
@@ -118,14 +91,15 @@ def kept_runs(path: Path) -> pd.DataFrame:
     """Return the rows of the file that this engine made; none without a file."""
     if not path.exists():
         return pd.DataFrame(columns=["system", MEAN, *SHOWN, *Cell._fields, "engine"])
-    kept = pd.read_csv(path, dtype={"engine": str})
-    return kept[kept["engine"] == SIMULATOR_HASH]
+    return pd.read_csv(path, dtype={"engine": str}).query("engine == @SIMULATOR_HASH")
 
 
 def cells_of(runs: pd.DataFrame) -> set[Cell]:
     """Return the cells that all systems have played."""
-    counts = runs.groupby(list(Cell._fields))["system"].nunique()
-    return {Cell(*key) for key, count in counts.items() if count == len(SYSTEMS)}
+    names = [*Cell._fields, "system"]
+    rows = runs.filter(names).drop_duplicates().itertuples(index=False, name=None)
+    counts = Counter(Cell(*row[:-1]) for row in rows)
+    return {cell for cell, count in counts.items() if count == len(SYSTEMS)}
 
 
 def play_all(cells: Sequence[Cell], workers: int) -> Iterator[tuple[Cell, pd.DataFrame]]:
@@ -160,107 +134,9 @@ def play_missing(options: Options) -> pd.DataFrame:
             file=sys.stderr,
             flush=True,
         )
-    runs = kept_runs(options.out)
-    runs = runs.drop_duplicates([*Cell._fields, "system"])
-    return runs[pd.MultiIndex.from_frame(runs[list(Cell._fields)]).isin(cells)]
-
-
-class Place:
-    """The runs of one workload, scenario and load, by system and measure."""
-
-    def __init__(self, runs: pd.DataFrame) -> None:
-        self.runs = runs.sort_values("seed").set_index("system")
-
-    def values(self, system: str, key: str) -> NDArray[np.float64]:
-        """Return a measure of a system, one value a seed."""
-        return self.runs.loc[[system], key].to_numpy(dtype=np.float64)
-
-    def mean(self, system: str, key: str) -> float:
-        """Return the mean over seeds."""
-        mean = mean_interval(self.values(system, key)).mean
-        assert mean is not None, f"{system} finished no request"
-        return mean
-
-    def difference(self, system: str, reference: str, key: str) -> Interval:
-        """Return system - reference, paired by seed."""
-        return paired_difference(self.values(system, key), self.values(reference, key))
-
-
-def is_decided(difference: Interval) -> bool:
-    """Return whether the interval lies on one side of 0."""
-    return None not in (difference.low, difference.high) and not (
-        difference.low <= 0.0 <= difference.high  # pyright: ignore[reportOptionalOperand]
-    )
-
-
-def bold(text: str, is_bold: bool) -> str:
-    """Return the text, in bold if asked."""
-    return f"**{text}**" if is_bold else text
-
-
-def difference_text(difference: Interval) -> str:
-    """Return "+0.12 [+0.07, +0.17]", in bold if decided."""
-    text = f"{difference.mean:+.2f}"
-    if difference.low is not None and difference.high is not None:
-        text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    return bold(text, is_decided(difference))
-
-
-def place_table(place: Place) -> str:
-    """Return the table of one place: a row for what is known of lengths, and one a system that asks for none."""
-    rows = []
-    for (error, remaining), known in KNOWN.items():
-        reference, *others = (f"{policy}:{known}" for policy in POLICIES)
-        row = [error, remaining, f"{place.mean(reference, MEAN):.2f}"]
-        for system in (*others, *WITHOUT_LENGTHS):
-            row.append(difference_text(place.difference(system, reference, MEAN)))
-        for key, (_, decimals) in SHOWN.items():
-            texts = [f"{place.mean(reference, key):.{decimals}f}"]
-            for system in others:
-                difference = place.difference(system, reference, key)
-                text = f"{place.mean(system, key):.{decimals}f}"
-                texts.append(bold(text, is_decided(difference)))
-            row.append(" / ".join(texts))
-        rows.append(row)
-    for system in WITHOUT_LENGTHS:
-        shown = [f"{place.mean(system, key):.{SHOWN[key][1]}f}" for key in SHOWN]
-        blank = [""] * len((*OTHERS, *WITHOUT_LENGTHS))
-        rows.append([system, "", f"{place.mean(system, MEAN):.2f}", *blank, *shown])
-    names = [f"{system} -" for system in (*OTHERS, *WITHOUT_LENGTHS)]
-    heads = [heading for heading, _ in SHOWN.values()]
-    return table(["error", "remaining", "mean E2E, s", *names, *heads], rows)
-
-
-def residual_table(places: dict[str, Place]) -> str:
-    """Return what residual remaining lengths add: residual - plug-in in mean E2E, by policy and error."""
-    errors = [error for error, remaining in KNOWN if remaining == REMAINING[0]]
-    rows = []
-    for title, place in places.items():
-        for policy in POLICIES:
-            plug_in, residual = (
-                [f"{policy}:{KNOWN[error, remaining]}" for error in errors]
-                for remaining in REMAINING
-            )
-            gains = [
-                place.difference(own, base, MEAN)
-                for own, base in zip(residual, plug_in, strict=True)
-            ]
-            rows.append([f"{title}, {policy}", *map(difference_text, gains)])
-    return table(["residual - plug-in, mean E2E, s", *errors], rows)
-
-
-def report(runs: pd.DataFrame) -> str:
-    """Return all tables as Markdown."""
-    places = {
-        f"{workload}, {scenario}, load {load:g}": Place(own)
-        for (workload, scenario, load), own in runs.groupby(
-            ["workload", "scenario", "load"], sort=False
-        )
-    }
-    parts = []
-    for title, place in places.items():
-        parts += [f"### {title}", place_table(place)]
-    return "\n\n".join([*parts, "### What residual remaining lengths add", residual_table(places)])
+    kept = kept_runs(options.out).drop_duplicates([*Cell._fields, "system"])
+    keys = pd.MultiIndex.from_frame(kept.filter(Cell._fields))
+    return kept.loc[keys.isin(cells), :]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
