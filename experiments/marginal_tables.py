@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from servegym.experiments.drift_arms import table
+from servegym.experiments.metrics import percent
 from servegym.experiments.statistics import Interval, mean_interval, paired_difference, verdict
 
 MARGINAL, *OTHERS = POLICIES = ("marginal", "block", "astrolabe")
@@ -104,6 +105,21 @@ def place_table(place: Place) -> str:
     return table(["error", "remaining", "mean E2E, s", *names, *heads], rows)
 
 
+def summary_table(places: Mapping[str, Place]) -> str:
+    """Return `marginal` - `block` in % of Block's mean E2E, a row a place and a column for what both know."""
+    rows = []
+    for title, place in places.items():
+        row = [title]
+        for known in KNOWN.values():
+            marginal, block = (f"{policy}:{known}" for policy in POLICIES[:2])
+            difference = place.difference(marginal, block, MEAN)
+            share = percent(difference.mean, place.mean(block, MEAN))
+            row.append(bold(f"{share:+.1f}", is_decided(difference)))
+        rows.append(row)
+    heads = [", ".join(key) for key in KNOWN]
+    return table(["marginal - block, %", *heads], rows)
+
+
 def change_table(
     places: Mapping[str, Place],
     corner: str,
@@ -133,7 +149,7 @@ def report(runs: pd.DataFrame) -> str:
         )
     ]
     places = {str(title): Place(own) for title, own in runs.groupby(titles, sort=False)}
-    parts = []
+    parts = ["### Summary: mean E2E against Block's", summary_table(places)]
     for title, place in places.items():
         parts += [f"### {title}", place_table(place)]
     truth, *others = KNOWN

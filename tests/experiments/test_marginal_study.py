@@ -121,7 +121,7 @@ def test_command_prints_every_table(played, capsys):
     main(arguments)
     printed = capsys.readouterr().out
     assert "### azure-conv, tight, load 1" in printed
-    assert printed.count("| --- |") == 3
+    assert printed.count("| --- |") == 4
     for system in ("block -", "astrolabe -", "| least-requests |", "| llumnix-dispatch |"):
         assert system in printed
 
@@ -131,13 +131,14 @@ def test_no_seed_is_named(tmp_path):
         play_missing(tiny(tmp_path, seeds=0))
 
 
-def test_page_has_a_table_of_every_place_and_both_summaries():
+def test_page_has_a_table_of_every_place_and_all_summaries():
     page = PAGE.read_text("utf-8")
     for workload in Options().workloads:
         for scenario in Options().scenarios:
             for load in Options().loads:
                 assert f"### {workload}, {scenario}, load {load:g}\n" in page
-    # a row for each state of knowledge and each system that asks for none, in 12 tables, and two summaries
+    # a row for each state of knowledge and each system that asks for none, in 12 tables, and the tables over all places
     rows = re.findall(r"^\| (?:0|0\.25|0\.5|1|none) \|", page, re.MULTILINE)
     assert len(rows) == 12 * len(KNOWN)
+    assert len(re.findall(r"^\| [^|]*load [\d.]+ \|", page, re.MULTILINE)) == 12
     assert len(re.findall(r"^\| .*load [\d.]+, marginal \|", page, re.MULTILINE)) == 2 * 12
