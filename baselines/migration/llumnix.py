@@ -118,11 +118,11 @@ def victim(cluster, i, shortest):
 @kernel
 def evens_out(cluster, source, destination, params, blocks):
     """Return whether moving a running request of so many blocks brings the f of the two closer together."""
-    free_there, free_here = (
+    free_here, free_there = (
         spare_free(cluster, source, params),
         spare_free(cluster, destination, params),
     )
-    there, here = migration_requests(cluster, source), migration_requests(cluster, destination)
-    before = per_request(free_here, here) - per_request(free_there, there)
-    after = per_request(free_here - blocks, here + 1) - per_request(free_there + blocks, there - 1)
+    here, there = migration_requests(cluster, source), migration_requests(cluster, destination)
+    before = per_request(free_there, there) - per_request(free_here, here)
+    after = per_request(free_there - blocks, there + 1) - per_request(free_here + blocks, here - 1)
     return is_closer(before, after)

@@ -1,9 +1,13 @@
 """N-tier migration: from the least free instances to the freest, the least urgent requests first.
 
-Every tick, if max F - min F >= threshold: sources have F <= min + margin, or drain with work; destinations have
-F >= max - margin and do not drain; the lowest is paired with the highest. A pair moves one request (a draining source
-all): the largest tier, then the fewest blocks, then waiting before running, that fits the destination's free blocks.
-F: freeness with headroom (freeness.py). Source: Beyond Binary Priorities; aggressive: every .01 s, threshold .1.
+Every tick, max and min over active instances: if max F - min F >= threshold, sources have F <= min + margin; what drains
+with work is a source anyhow. Destinations have F >= max - margin and do not drain; the lowest is paired with the highest.
+A pair moves one request (a draining source all): the largest tier, then the fewest blocks, then waiting before running,
+that fits the destination's free blocks. F: freeness with headroom (freeness.py). Source: Beyond Binary Priorities;
+aggressive: every .01 s, threshold .1.
+
+F of a draining instance is far below any other: as the min it would end ordinary moves for as long as the drain lasts.
+For the same reason a draining source that can move nothing leaves its destination to the next source.
 
 Published, a move from an instance with one request more leaves the other with one more, and it returns a tick later.
 With closer = 1 (default) a move must leave |F - F'| of its pair smaller than it was, the rule of Llumnix's balanced
@@ -77,9 +81,8 @@ def n_tier(cluster, moves, params, memory, rng):
     prepare_headroom(cluster, params, memory)
     n, begin = n_instances(cluster), FRACTIONS + n_tiers(cluster)
     least, most = score(cluster, memory, begin)
-    if not most - least >= params[THRESHOLD]:
-        return 0
-    mark_sides(cluster, memory, begin, least + params[MARGIN], most - params[MARGIN])
+    low = least + params[MARGIN] if most - least >= params[THRESHOLD] else -math.inf
+    mark_sides(cluster, memory, begin, low, most - params[MARGIN])
     n_moves = 0
     while True:
         source = least_free_source(memory, begin, n)
@@ -88,21 +91,27 @@ def n_tier(cluster, moves, params, memory, rng):
             return n_moves
         if memory[begin + source] >= memory[begin + destination]:  # also where they are one
             return n_moves
-        memory[begin + n + source] = memory[begin + n + destination] = NEITHER
+        memory[begin + n + source] = NEITHER
+        n_before = n_moves
         if is_draining(cluster, source):
             n_moves = move_all(cluster, source, destination, moves, n_moves)
+            if n_moves == n_before:
+                continue
         else:
             n_moves = move_one(cluster, source, destination, params, memory, moves, n_moves)
+        memory[begin + n + destination] = NEITHER
 
 
 @kernel
 def score(cluster, memory, begin):
-    """Return the least and the largest F, of instances that are active or drain with work (mutates memory)."""
+    """Return the least and the largest F of active instances; F of those that drain is noted too (mutates memory)."""
     least, most = math.inf, -math.inf
     for i in range(n_instances(cluster)):
-        if is_active(cluster, i) or (is_draining(cluster, i) and n_movable(cluster, i) > 0):
+        if is_active(cluster, i):
             memory[begin + i] = free = freeness(cluster, i, memory)
             least, most = min(least, free), max(most, free)
+        elif is_draining(cluster, i):
+            memory[begin + i] = freeness(cluster, i, memory)
     return least, most
 
 
@@ -169,23 +178,23 @@ def evens_out(cluster, source, destination, memory, r, k):
     """
     before = freeness(cluster, destination, memory) - freeness(cluster, source, memory)
     p = tier(request_at(cluster, r))
-    free_there = virtual_free(cluster, source) - headroom_blocks(cluster, source, memory)
-    free_here = virtual_free(cluster, destination) - headroom_blocks(cluster, destination, memory)
+    free_here = virtual_free(cluster, source) - headroom_blocks(cluster, source, memory)
+    free_there = virtual_free(cluster, destination) - headroom_blocks(cluster, destination, memory)
     if memory[SWITCH] == 1 and tier_count(cluster, source, p) == 1:
-        free_there += tier_headroom(kv_blocks(cluster, source), memory, p)
+        free_here += tier_headroom(kv_blocks(cluster, source), memory, p)
     if memory[SWITCH] == 1 and tier_count(cluster, destination, p) == 0:
-        free_here -= tier_headroom(kv_blocks(cluster, destination), memory, p)
-    running_there, running_here = n_running(cluster, source), n_running(cluster, destination)
+        free_there -= tier_headroom(kv_blocks(cluster, destination), memory, p)
+    running_here, running_there = n_running(cluster, source), n_running(cluster, destination)
     if k == NOT_RUNNING:
         if n_waiting(cluster, source) == 1:
-            free_there += head_blocks(cluster, source)
+            free_here += head_blocks(cluster, source)
         if n_waiting(cluster, destination) == 0:
-            free_here -= known_blocks_of(cluster, request_at(cluster, r))
+            free_there -= known_blocks_of(cluster, request_at(cluster, r))
     else:
         blocks = running_blocks(cluster, source, k)
-        free_there, running_there = free_there + blocks, running_there - 1
-        free_here, running_here = free_here - blocks, running_here + 1
-    after = free_here / max(1, running_here) - free_there / max(1, running_there)
+        free_here, running_here = free_here + blocks, running_here - 1
+        free_there, running_there = free_there - blocks, running_there + 1
+    after = free_there / max(1, running_there) - free_here / max(1, running_here)
     if k == NOT_RUNNING and after == before:
         return n_waiting(cluster, destination) + 1 < n_waiting(cluster, source)
     return is_closer(before, after)

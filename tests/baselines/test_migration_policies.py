@@ -106,6 +106,24 @@ def test_draining_instance_moves_all_and_receives_nothing():
     assert Asked(simulation, "migration", "n-tier").moves() == [(0, 1, 1)]
 
 
+def test_ordinary_moves_go_on_while_an_instance_drains():
+    # F: draining, 96 / 4 = 24, 100, 100
+    rows = [(0, 1, 10, 50)] + [(1, 1, 10, 50)] * 4
+    simulation = paused(rows, until_s=0.015, instances=4, kv_blocks=100)
+    simulation.state.instances["condition"][0] = DRAINING
+    asked = Asked(simulation, "migration", "n-tier", **PLAIN)
+    assert asked.moves() == [(0, 2, 0), (1, 3, 1)]
+    # F: draining with 50 blocks, 92 / 8 = 11.5, 40 / 1, which has no room for the 50
+    rows = [(0, 1, 790, 50)] + [(1, 1, 10, 50)] * 8 + [(2, 1, 950, 50)]
+    simulation = paused(rows, until_s=0.015, instances=3, kv_blocks=100)
+    simulation.state.instances["condition"][0] = DRAINING
+    asked = Asked(simulation, "migration", "n-tier", **PLAIN)
+    assert asked.moves() == [(1, 2, 1)]
+    # 28.5 lie between the active ones: below the threshold only what drains moves
+    asked = Asked(simulation, "migration", "n-tier", threshold=29, **PLAIN)
+    assert asked.moves() == []
+
+
 def test_absent_instances_take_no_part():
     simulation = paused([(0, 1, 10, 50)] * 4, until_s=0.015, instances=3, kv_blocks=100)
     simulation.state.instances["condition"][1] = ABSENT

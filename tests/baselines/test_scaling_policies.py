@@ -81,6 +81,21 @@ def test_an_order_that_changed_nothing_does_not_delay_the_next_burst():
     assert asked.scale() == ADD
 
 
+@pytest.mark.parametrize(
+    ("after", "next_order"), [(DOWN, ADD), (DRAINING, KEEP), (ABSENT, KEEP), (ACTIVE, ADD)]
+)
+def test_a_crash_is_no_drain(after, next_order):
+    # F = 90 and 100: told to drain, though no instance may be spared. Then one crashes, and 90 blocks are too few.
+    simulation = paused([(0, 0, 150, 50)], instances=2, kv_blocks=100)
+    asked = Asked(simulation, "scaling", "freeness", low=30, high=40)
+    at(simulation, 50)
+    assert asked.scale() == DRAIN
+    simulation.state.instances["condition"][1] = after
+    asked.params[-3:-1] = 110, 120
+    at(simulation, 51)
+    assert asked.scale() == next_order
+
+
 def test_no_active_instance_means_add_and_no_division():
     simulation = paused([], instances=2, kv_blocks=100)
     simulation.state.instances["condition"] = DOWN

@@ -1,0 +1,22 @@
+"""Two readings of the cluster that simulator/views.py does not have yet: always the truth, whatever a router has seen."""
+
+from servegym.simulator.calls import centre_at
+from servegym.simulator.kernel import kernel
+from servegym.simulator.state import ABSENT, DRAINING
+from servegym.simulator.views import n_queues
+
+
+@kernel
+def is_given_up(cluster, i):
+    """Return whether instance i drains or is absent; not while it starts or is down after a crash."""
+    condition = cluster.instances[i].condition
+    return condition in (DRAINING, ABSENT)
+
+
+@kernel
+def queued_blocks(cluster):
+    """Return the KV blocks that all requests in the gateway's queues need for what they know, held ones left out."""
+    queues, blocks = centre_at(cluster.shared[0].centre_pointer).queues, 0
+    for q in range(n_queues(cluster)):
+        blocks += queues[q].waiting_blocks
+    return blocks
