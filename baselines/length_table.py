@@ -6,7 +6,7 @@ the outputs longer than some length costs O(1); one completion costs O(bins). Le
 Bins: one a unit below 16, then 8 an octave; inside the bin of the length asked for, outputs count as evenly spread.
 Prompts and predictions: one bin an octave. A class of few completions is filled up with `weight` imagined ones, whose
 length the wider class says; the widest has a prior.
-Source: LEARNING 1 (calibrated remaining lengths); shrinkage as in empirical Bayes.
+Source: ours (calibrated remaining lengths); shrinkage as in empirical Bayes.
 """
 
 import math

@@ -6,7 +6,7 @@
 Two workloads, two scenarios, three loads, 4 instances. Predictions: true (error 0), times clip(1 + N(0, s), .1, 5), or
 none; remaining lengths plug-in or residual, which are the same under true predictions. All systems play the same traces
 within a seed. What was played is kept in a file and not played again; the tables are printed as Markdown.
-Source: DESIGN 3.7 and LEARNING 1 ask whether a newcomer should pay for those it delays, and what is left of it
+Source: ours; it asks whether a newcomer should pay for those it delays, and what is left of it
 without true lengths. Left out: Astrolabe's errors drawn anew for every instance.
 """
 

@@ -1,7 +1,7 @@
 """The residual estimator: the mean output of the completions so far whose prompts were about as long.
 
 Learned online; class = prompt bin. A prompt bin without completions is given the mean of all, at first the workload's.
-Source: ours (LEARNING 1), for a router that has no length model. Goes with the remaining-length policy of that name.
+Source: ours, for a router that has no length model. Goes with the remaining-length policy of that name.
 """
 
 from servegym.baselines.estimation.constant import mean_output_tokens

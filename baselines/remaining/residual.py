@@ -3,7 +3,7 @@
 E[output - generated | class, output > generated], learned online from completions; class = prompt bin x prediction bin.
 Inside a class lengths are taken relative to the prediction, so that true predictions stay true. Until a class has
 completions, the wider one speaks for it, and at first the plug-in rule.
-Source: ours (LEARNING 1): calibrates predictions, and replaces the +10 tokens of one that was outlived.
+Source: ours: calibrates predictions, and replaces the +10 tokens of one that was outlived.
 """
 
 from servegym.baselines.length_table import (
