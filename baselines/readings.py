@@ -1,4 +1,4 @@
-"""Two readings of the cluster that simulator/views.py does not have yet: always the truth, whatever a router has seen."""
+"""Two more readings of the cluster, for admission and scaling: always the truth, whatever a router has seen."""
 
 from servegym.simulator.calls import centre_at
 from servegym.simulator.kernel import kernel

@@ -339,7 +339,7 @@ def _moves_before(state, a, b):
 
 @kernel
 def write_waiting(cluster, i, destination, moves, n):
-    """Write a move of each waiting request of instance i behind the n in moves, if there is room; return their number."""
+    """Write a move of each waiting request of instance i behind the n in moves, if there is room; return how many."""
     state = state_at(cluster.shared[0].state_pointer)
     r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:
