@@ -22,9 +22,11 @@ Interval = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 DEFAULT_WATERMARK = {"vllm-v1": 0.0, "vllm-v0": 0.01, "sarathi": 0.01, "static": 0.0}
 
 # Named settings. tight: KV binds; with the default pool KV-based policies cannot differ on Azure conversations.
+# no-paging: Orca's, every request reserves its max_tokens at admission, here 2,048 (a longer one takes them twice).
 SCENARIOS: dict[str, dict[str, int]] = {
     "default": {},
     "tight": {"kv_blocks": 6000, "max_num_seqs": 128},
+    "no-paging": {"block_size": 2048},
 }
 
 
@@ -247,7 +249,9 @@ def _one_line(error: ValidationError) -> str:
     """Turn pydantic's report into one line: field = value; what is wrong."""
     first = error.errors()[0]
     name = ".".join(
-        str(part) for part in first["loc"] if part not in ("constrained-int", "nullable")
+        str(part)
+        for part in first["loc"]
+        if not str(part).startswith(("constrained-", "nullable", "tuple["))
     )
     if first["type"] == "extra_forbidden":
         return f"unknown option {name!r}; {near_match(name, ClusterConfig.model_fields)}"
