@@ -154,7 +154,7 @@ class ClusterOptions:
     host_overhead_ms: Number = None
     """Milliseconds added to every iteration (0.0)."""
     reject_penalty_s: Number = None
-    """Seconds that a rejected request adds to total latency (its tier's SLO)."""
+    """Seconds that a rejected, failed or cancelled request adds to total latency (its tier's SLO)."""
     gateway: GatewayOptions = field(default_factory=GatewayOptions)
     moving: MovingOptions = field(default_factory=MovingOptions)
     scaling: ScalingOptions = field(default_factory=ScalingOptions)
