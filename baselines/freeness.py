@@ -26,6 +26,12 @@ DRAINING_SHARE = 10  # times all its blocks: lower than any that is not draining
 
 
 @kernel
+def per_request(blocks, n_requests):
+    """Return blocks a request, infinite for none."""
+    return blocks / n_requests if n_requests > 0 else math.inf
+
+
+@kernel
 def virtual_free(cluster, i):
     """Return M - virtual usage of instance i, blocks, before any headroom."""
     total = kv_blocks(cluster, i)
@@ -52,9 +58,7 @@ def available_blocks(cluster, i):
 def remaining_steps(cluster, i, reserve):
     """Return Llumnix's freeness for dispatch, blocks a request; infinite when empty; reserve: blocks held back."""
     n_requests = n_waiting(cluster, i) + n_running(cluster, i)
-    if n_requests == 0:
-        return math.inf
-    return (available_blocks(cluster, i) - reserve) / n_requests
+    return per_request(available_blocks(cluster, i) - reserve, n_requests)
 
 
 @kernel
@@ -70,9 +74,3 @@ def migration_free(cluster, i, spare_tokens, has_reserve):
 def migration_requests(cluster, i):
     """Return its denominator: running requests, and one for all that wait."""
     return n_running(cluster, i) + (1 if n_waiting(cluster, i) > 0 else 0)
-
-
-@kernel
-def per_request(blocks, n_requests):
-    """Return blocks a request, infinite for none."""
-    return blocks / n_requests if n_requests > 0 else math.inf

@@ -1,4 +1,4 @@
-"""Two more readings of the cluster, for admission and scaling: always the truth, whatever a router has seen."""
+"""Readings of the cluster beside those of simulator/views.py; always the truth, whatever a router has seen."""
 
 from servegym.simulator.calls import centre_at
 from servegym.simulator.kernel import kernel

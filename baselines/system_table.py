@@ -11,7 +11,8 @@ BERKELEY = "Beyond Binary Priorities (UC Berkeley)"
 LLUMNIX = "Llumnix (OSDI '24)"
 DRIFTSCHED = "DriftSched"
 # DriftSched's queues stand at the gateway, and an instance gets a request only when it has room for it. Its tenants,
-# premium, standard and batch, are tiers 0, 1 and 2 (or `queue_by=tenant`, where the trace has tenants).
+# premium, standard and batch, are tiers 0, 1 and 2. With `queue_by=tenant` slots go by tenant code, the place in
+# `trace.tenant.names`; priority and aging stay by tier.
 PULL = {
     "dispatch": "least-requests",
     "queue_by": "tier",
@@ -29,7 +30,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "rebalance_interval_s": 0.05,
     },
     "infaas-vllm": {
-        "summary": "INFaaS + vLLM, the paper's baseline: shortest queue, overloaded instances last.",
+        "summary": "Shortest queue, running counted twice, plus 1 for an overloaded instance.",
         "source": BERKELEY,
         "dispatch": "infaas-vllm",
     },
@@ -54,7 +55,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "dispatch": "block",
     },
     "astrolabe": {
-        "summary": "The same over two instances drawn at random.",
+        "summary": "Smallest E2E foretold by playing two instances, drawn at random, forward.",
         "source": "Astrolabe (Cambridge; SYSTOR '26)",
         "dispatch": "astrolabe",
     },

@@ -9,14 +9,14 @@ In the words arm iterations last 1 / .75 times as long: a trace has one length a
 its tokens. Left out: observed lengths and times of the paper's machine; the L4 profile is a datasheet estimate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
-from servegym.baselines.simulate import simulate
+from servegym.baselines.simulate import simulate, with_options
 from servegym.experiments.statistics import Interval, mean_interval
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.seconds import PS_PER_S
@@ -38,16 +38,14 @@ CLUSTER = ClusterConfig(
     batch_wait_s=0.01,
     max_num_seqs=32,
     tiers=len(TENANTS),
-    max_local_waiting=0,
-    estimator="driftsched",
 )
-STATIC, ADAPTIVE = {"adaptive": 0.0}, {"adaptive": 1.0}
-SYSTEMS: dict[str, dict[str, str]] = {
-    "FIFO": {"order": "fcfs"},
-    "Priority": {"order": "priority"},
-    "Weighted": {"order": "fcfs", "queue": "weighted"},
-    "SJF": {"order": "sjf"},
-    "Aging": {"order": "aging"},
+STATIC, ADAPTIVE = 0, 1  # `adaptive` of the estimator
+SYSTEMS = {
+    "FIFO": "driftsched-fifo",
+    "Priority": "driftsched-priority",
+    "Weighted": "driftsched-weighted",
+    "SJF": "driftsched-sjf",
+    "Aging": "driftsched-aging",
 }
 PUBLISHED = {
     "MAE": "-38.8 %",
@@ -69,8 +67,8 @@ class Options:
     """static, as published, or vllm-v1: continuous batches of at most 32."""
 
 
-def drained_trace(workload: str, seed: int, config: ClusterConfig) -> Trace:
-    """Return a trace whose second phase begins when the first is served under that config, and a pause later.
+def drained_trace(workload: str, seed: int, config: ClusterConfig, system: str) -> Trace:
+    """Return a trace whose second phase begins when the first is served under that system, and a pause later.
 
     Tiers are the tenants: premium 0, standard 1, batch 2.
     """
@@ -79,7 +77,9 @@ def drained_trace(workload: str, seed: int, config: ClusterConfig) -> Trace:
     tier_of = np.array([TENANTS.index(name) for name in drawn.tenant.names])
     tiers = tier_of[drawn.tenant.codes]
     second = STARTS[1]
-    first = simulate(with_times(drawn, drawn.arrival_s, tiers).head(second), config, seed=seed)
+    first = simulate(
+        with_times(drawn, drawn.arrival_s, tiers).head(second), config, system, seed=seed
+    )
     drained_s = int(first.records["finish_ps"].max()) / PS_PER_S
     arrival_s = drawn.arrival_s.copy()
     arrival_s[second:] += drained_s - arrival_s[second - 1]  # the pause is in the gaps
@@ -100,14 +100,13 @@ def with_times(trace: Trace, arrival_s: np.ndarray, tiers: np.ndarray) -> Trace:
     )
 
 
-def play(
-    workload: str, system: str, bias: Mapping[str, float], seed: int, engine: str
-) -> dict[str, Any]:
+def play(workload: str, order: str, adaptive: int, seed: int, engine: str) -> dict[str, Any]:
     """Return the summary of one run: its workload, order, estimator's arm and seed."""
-    settings = SYSTEMS[system] | {"engine": engine, "estimator_params": dict(bias)}
+    system = f"{SYSTEMS[order]}:adaptive={adaptive}"
     calibration = 1.0 / WORDS_PER_TOKEN if workload == WORDS else 1.0
-    config = ClusterConfig(**(CLUSTER.model_dump() | settings | {"calibration": calibration}))
-    return simulate(drained_trace(workload, seed, config), config, seed=seed).summary()
+    config = with_options(CLUSTER, {"engine": engine, "calibration": calibration})
+    trace = drained_trace(workload, seed, config, system)
+    return simulate(trace, config, system, seed=seed).summary()
 
 
 def change_text(values: Sequence[float], reference: Sequence[float]) -> str:
@@ -135,8 +134,8 @@ def estimation_table(seeds: int, engine: str) -> str:
     for workload in WORKLOADS:
         row = [workload.removeprefix("driftsched-")]
         static, adaptive = (
-            [play(workload, "FIFO", bias, seed, engine)["prediction"] for seed in range(seeds)]
-            for bias in (STATIC, ADAPTIVE)
+            [play(workload, "FIFO", adapts, seed, engine)["prediction"] for seed in range(seeds)]
+            for adapts in (STATIC, ADAPTIVE)
         )
         for key in ("mae_tokens", "rmse_tokens"):
             before, after = ([each[key] for each in arm] for arm in (static, adaptive))

@@ -7,21 +7,11 @@ independently. Running requests keep their own predictions. Ties, and no answer 
 
 from servegym.baselines.dispatch.power_of_two import MOST_SAMPLES, sample_instance
 from servegym.baselines.dispatch.ties import takes_turn
-from servegym.simulator.kernel import kernel
+from servegym.baselines.error_factor import error_factor
 from servegym.simulator.policy import Param, dispatch_policy
-from servegym.simulator.random_stream import random_normal
 from servegym.simulator.views import HOLD, finish_within_s, predicted_tokens
 
 NO_LIMIT_S = float("inf")
-LEAST_FACTOR, LARGEST_FACTOR = 0.1, 5.0
-
-
-@kernel
-def error_factor(rng, deviation):
-    """Return clip(1 + N(0, deviation), .1, 5); exactly 1 without deviation (mutates rng otherwise)."""
-    if deviation == 0.0:
-        return 1.0
-    return min(max(1.0 + deviation * random_normal(rng), LEAST_FACTOR), LARGEST_FACTOR)
 
 
 @dispatch_policy(

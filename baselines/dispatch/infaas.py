@@ -7,7 +7,7 @@ Source: the INFaaS baseline of Astrolabe (Block), after the one in Llumnix.
 
 import math
 
-from servegym.baselines.dispatch.ties import rotation
+from servegym.baselines.dispatch.ties import rotated, rotation
 from servegym.simulator.policy import dispatch_policy
 from servegym.simulator.views import HOLD, free_blocks, is_accepting, n_instances, n_running
 
@@ -18,7 +18,7 @@ def infaas(cluster, request, params, memory, rng):
     chosen, most = HOLD, -math.inf
     n, start = n_instances(cluster), rotation(memory, cluster)
     for offset in range(n):
-        i = start + offset if start + offset < n else start + offset - n
+        i = rotated(start, offset, n)
         free = free_blocks(cluster, i) / max(1, n_running(cluster, i))
         if free > most and is_accepting(cluster, request, i):
             chosen, most = i, free

@@ -4,7 +4,7 @@ Source: size-aware join the shortest queue; the lengths are the estimator's. Tie
 """
 
 from servegym.baselines.dispatch.signals import tokens_at
-from servegym.baselines.dispatch.ties import rotation
+from servegym.baselines.dispatch.ties import rotated, rotation
 from servegym.simulator.policy import dispatch_policy
 from servegym.simulator.views import HOLD, is_accepting, n_instances
 
@@ -17,7 +17,7 @@ def least_tokens(cluster, request, params, memory, rng):
     chosen, fewest = HOLD, MANY
     n, start = n_instances(cluster), rotation(memory, cluster)
     for offset in range(n):
-        i = start + offset if start + offset < n else start + offset - n
+        i = rotated(start, offset, n)
         count = tokens_at(cluster, i)
         if count < fewest and is_accepting(cluster, request, i):
             chosen, fewest = i, count

@@ -9,7 +9,7 @@ Source: Llumnix (OSDI '24). With migration off it is the paper's INFaaS++.
 
 import math
 
-from servegym.baselines.dispatch.ties import rotation
+from servegym.baselines.dispatch.ties import rotated, rotation
 from servegym.baselines.freeness import remaining_steps
 from servegym.baselines.headroom import has_priority_class, holds_priority, priority_reserve
 from servegym.simulator.kernel import kernel
@@ -39,7 +39,7 @@ def llumnix_dispatch(cluster, request, params, memory, rng):
     chosen, most = HOLD, -math.inf
     n, start = n_instances(cluster), rotation(memory, cluster)
     for offset in range(n):
-        i = start + offset if start + offset < n else start + offset - n
+        i = rotated(start, offset, n)
         if not is_accepting(cluster, request, i):
             continue
         steps = remaining_steps(cluster, i, dispatch_reserve(cluster, request, i, params))

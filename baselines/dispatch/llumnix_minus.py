@@ -6,7 +6,7 @@ Source: the Llumnix- baseline of Astrolabe (Block).
 
 import math
 
-from servegym.baselines.dispatch.ties import rotation
+from servegym.baselines.dispatch.ties import rotated, rotation
 from servegym.simulator.policy import dispatch_policy
 from servegym.simulator.views import (
     HOLD,
@@ -24,7 +24,7 @@ def llumnix_minus(cluster, request, params, memory, rng):
     chosen, most = HOLD, -math.inf
     n, start = n_instances(cluster), rotation(memory, cluster)
     for offset in range(n):
-        i = start + offset if start + offset < n else start + offset - n
+        i = rotated(start, offset, n)
         free = free_blocks(cluster, i) - waiting_blocks(cluster, i)
         free /= max(1, n_running(cluster, i))
         if free > most and is_accepting(cluster, request, i):

@@ -8,7 +8,7 @@ Source: Llumnix's public code, the version after OSDI '24.
 
 import math
 
-from servegym.baselines.dispatch.ties import rotation
+from servegym.baselines.dispatch.ties import rotated, rotation
 from servegym.baselines.freeness import remaining_steps
 from servegym.simulator.policy import Param, dispatch_policy
 from servegym.simulator.views import HOLD, is_accepting, n_instances
@@ -27,7 +27,7 @@ def llumnix_steps(cluster, request, params, memory, rng):
     chosen, most = HOLD, -math.inf
     n, start = n_instances(cluster), rotation(memory, cluster)
     for offset in range(n):
-        i = start + offset if start + offset < n else start + offset - n
+        i = rotated(start, offset, n)
         if not is_accepting(cluster, request, i):
             continue
         steps = remaining_steps(cluster, i, 0)

@@ -8,7 +8,7 @@ Memory: the ring of placements (time, instance), then a count for every instance
 requests a second the window is the last 65,536 of them, less than a minute.
 """
 
-from servegym.baselines.dispatch.ties import rotation
+from servegym.baselines.dispatch.ties import rotated, rotation
 from servegym.simulator.kernel import kernel
 from servegym.simulator.policy import Param, dispatch_policy
 from servegym.simulator.views import HOLD, is_accepting, n_instances, now_s
@@ -52,7 +52,7 @@ def min_queries(cluster, request, params, memory, rng):
     chosen, fewest = HOLD, MANY
     n, start = n_instances(cluster), rotation(memory, cluster)
     for offset in range(n):
-        i = start + offset if start + offset < n else start + offset - n
+        i = rotated(start, offset, n)
         count = memory[COUNTS + i]
         if count < fewest and is_accepting(cluster, request, i):
             chosen, fewest = i, count

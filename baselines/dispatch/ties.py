@@ -14,6 +14,13 @@ def rotation(memory, cluster):
 
 
 @kernel
+def rotated(start, offset, n):
+    """Return the instance that lies offset places behind start, round n instances (0 <= start, offset < n)."""
+    i = start + offset
+    return i if i < n else i - n
+
+
+@kernel
 def takes_turn(rng, n_equal):
     """Return whether the n-th of equals replaces the one chosen before: each gets chance 1/n (mutates rng)."""
     return n_equal == 1 or random_below(rng, n_equal) == 0

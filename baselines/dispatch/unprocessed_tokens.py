@@ -7,7 +7,7 @@ Source: the unprocessed-tokens baseline of Astrolabe (Block).
 
 import math
 
-from servegym.baselines.dispatch.ties import rotation
+from servegym.baselines.dispatch.ties import rotated, rotation
 from servegym.simulator.policy import dispatch_policy
 from servegym.simulator.views import (
     HOLD,
@@ -24,7 +24,7 @@ def unprocessed_tokens(cluster, request, params, memory, rng):
     chosen, fewest = HOLD, math.inf
     n, start = n_instances(cluster), rotation(memory, cluster)
     for offset in range(n):
-        i = start + offset if start + offset < n else start + offset - n
+        i = rotated(start, offset, n)
         tokens = held_tokens(cluster, i) - context_tokens(cluster, i)
         if tokens < fewest and is_accepting(cluster, request, i):
             chosen, fewest = i, tokens

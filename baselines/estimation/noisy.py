@@ -1,15 +1,12 @@
 """The noisy estimator: the true output length times a random factor, to study what a length model is worth.
 
 predicted = actual * clip(1 + N(0, s), .1, 5), at least 1 token; one factor a request.
-Source: Astrolabe's error model. Left out: its second factor, on the predicted latency, and that it draws anew for every
-sampled instance.
+Source: Astrolabe's error model. Its per-instance draws and latency factor are parameters of `astrolabe`.
 """
 
-from servegym.baselines.estimation.normal import random_normal
+from servegym.baselines.error_factor import error_factor
 from servegym.simulator.policy import Param, estimator
 from servegym.simulator.views import output_tokens
-
-LEAST_FACTOR, MOST_FACTOR = 0.1, 5.0
 
 
 @estimator(
@@ -19,5 +16,4 @@ LEAST_FACTOR, MOST_FACTOR = 0.1, 5.0
 )
 def noisy(request, params, memory, rng):
     """Predict the true output tokens times a clipped normal factor."""
-    factor = 1.0 + params[0] * random_normal(rng)
-    return max(1.0, output_tokens(request) * min(max(factor, LEAST_FACTOR), MOST_FACTOR))
+    return max(1.0, output_tokens(request) * error_factor(rng, params[0]))

@@ -1,9 +1,8 @@
 """N-tier migration: from the least free instances to the freest, the least urgent requests first.
 
-Every tick, max and min over active instances: if max F - min F >= threshold, sources have F <= min + margin; what
-drains with work is a source anyhow. Destinations have F >= max - margin and do not drain; the lowest is paired with
-the highest.
-A pair moves one request (a draining source all): the largest tier, then the fewest blocks, then waiting before running,
+Every tick, with max F and min F of active instances: sources have F <= min + margin, if max - min >= threshold, or
+they drain with work; destinations have F >= max - margin and do not drain; the lowest is paired with the highest. A
+pair moves one request (a draining source all): the largest tier, then the fewest blocks, then waiting before running,
 that fits the destination's free blocks. F: freeness with headroom (freeness.py). Source: Beyond Binary Priorities;
 aggressive: every .01 s, threshold .1.
 

@@ -104,7 +104,7 @@ class ClusterOptions:
     """The fleet, its engine and what its routers know; a system's own parts go over what is set here."""
 
     scenario: Text = None
-    """A named setting: default, or tight (KV binds: 6,000 blocks, 128 sequences)."""
+    """A named setting: default, tight (KV binds: 6,000 blocks, 128 sequences) or no-paging (Orca's memory)."""
     instances: WholeNumber = None
     """Serving instances (4)."""
     profile: Names = None
@@ -154,7 +154,7 @@ class ClusterOptions:
     host_overhead_ms: Number = None
     """Milliseconds added to every iteration (0.0)."""
     reject_penalty_s: Number = None
-    """Seconds that a rejected request adds to total latency (its tier's SLO)."""
+    """Seconds that a rejected, failed or cancelled request adds to total latency (its tier's SLO)."""
     gateway: GatewayOptions = field(default_factory=GatewayOptions)
     moving: MovingOptions = field(default_factory=MovingOptions)
     scaling: ScalingOptions = field(default_factory=ScalingOptions)

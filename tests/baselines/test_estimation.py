@@ -5,10 +5,8 @@ import math
 import numpy as np
 import pytest
 from flat_profile import FLAT
-from scipy import stats
 
 from servegym.baselines.estimation.constant import mean_output_tokens
-from servegym.baselines.estimation.normal import random_normal
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy, policy_names
 from servegym.simulator.simulation import Simulation
@@ -65,27 +63,6 @@ def one_after_the_other(outputs: list[int], prompt: int = 10, **labels) -> Trace
 
 
 # The noisy estimator.
-
-
-def test_normal_deviates_are_box_and_mullers_of_two_uniforms():
-    # splitmix64 in whole numbers, beside the kernel's
-    def uniform() -> float:
-        nonlocal state
-        state = (state + 0x9E3779B97F4A7C15) % 2**64
-        mixed = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
-        return ((mixed ^ (mixed >> 31)) >> 11) * 2.0**-53
-
-    state, rng = 42, np.array([42], np.uint64)
-    for _ in range(5):
-        radius = math.sqrt(-2.0 * math.log(1.0 - uniform()))
-        assert random_normal(rng) == pytest.approx(radius * math.cos(2 * math.pi * uniform()))
-
-
-def test_normal_deviates_are_standard_normal():
-    rng = np.array([1], np.uint64)
-    drawn = [random_normal(rng) for _ in range(20_000)]
-    assert stats.kstest(drawn, "norm").pvalue > 0.01
 
 
 def test_noisy_without_error_is_the_oracle():

@@ -48,10 +48,19 @@ def test_sum_of_the_exponential_is_that_of_the_paper(k, total):
     assert round(sum(fractions), 3) == total
 
 
-@pytest.mark.parametrize("k", range(2, 11))
-def test_last_tier_of_any_number_has_the_same_headroom(k):
-    # lambda = 2.5 / (K - 1), so .2 * exp(-2.5) whatever K
-    assert headroom.headroom_fraction(params(), k - 1, k) == pytest.approx(0.2 * math.exp(-2.5))
+@pytest.mark.parametrize(
+    ("k", "blocks"),
+    [
+        (2, [25, 2]),
+        (3, [25, 7, 2]),
+        (5, [25, 13, 7, 3, 2]),
+        (10, [25, 19, 14, 11, 8, 6, 4, 3, 2, 2]),
+    ],
+)
+def test_headroom_of_128_blocks_falls_from_25_to_2_over_any_number_of_tiers(k, blocks):
+    # lambda = 2.5 / (K - 1). 25.6 times exp(-2.5) = .0821 for the last: 2.1; for K = 3 times exp(-1.25) = .2865: 7.3;
+    # for K = 5 times .5353, .2865, .1534: 13.7, 7.3, 3.9; for K = 10 times .7575 again and again: 19.4, 14.7, 11.1, ..
+    assert one_of_each_tier(k).tolist() == blocks
 
 
 def test_headroom_counts_once_for_a_tier_however_many_requests_wait_or_run():

@@ -104,6 +104,18 @@ def test_a_scenario_sets_its_fields_and_options_override_them():
         simulate(trace, scenario="tigth")
 
 
+def test_no_paging_reserves_max_tokens_for_every_request():
+    # 1,000 blocks of 16 tokens are 7 reservations of 2,048: with pages all 20 would run at once
+    trace = Trace(np.zeros(20), np.full(20, 10), np.full(20, 5))
+    paged, reserved = (
+        simulate(trace, scenario=name, profile=FLAT, instances=1).requests
+        for name in ("default", "no-paging")
+    )
+    assert (paged["admitted_s"] == 0).all()
+    # each seven take 5 iterations of 10 ms
+    assert reserved["admitted_s"].tolist() == [0.0] * 7 + [0.05] * 7 + [0.1] * 6
+
+
 def test_a_replay_that_comes_out_differently_is_an_error(tmp_path):
     """A policy that was edited since would otherwise pass for the saved run."""
     trace = generate("azure-conv", n=50, rate_per_s=20.0, seed=0)

@@ -2,6 +2,7 @@
 
 import pickle
 
+import numpy as np
 import odd_systems  # noqa: F401  (registers the policies named test-...)
 import pytest
 
@@ -13,6 +14,7 @@ from servegym.baselines.system_table import SYSTEMS
 from servegym.baselines.systems import PARTS, find_system, system_names
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import SIGNATURES, dispatch_policy, find_policy, policy_names
+from servegym.simulator.result import Result
 from servegym.traces import generate
 
 
@@ -59,6 +61,31 @@ def test_every_named_system_exists_and_runs_with_one_tier_and_no_tenants(name: s
     assert result.summary()["finished"] == 200
     for field, value in system.settings.items():
         assert getattr(result.config, field) == value
+
+
+def tight(name: str) -> Result:
+    """Return what a system makes of three tiers on instances short of memory."""
+    trace = generate("azure-conv", 600, 12.0, 1).assign_tiers([0.2, 0.3, 0.5], seed=0)
+    return simulate(trace, None, name, instances=3, scenario="tight", tiers=3, load=1.2)
+
+
+@pytest.mark.parametrize("name", ["n-tier", "llumnix"])
+def test_systems_with_migration_move_requests(name: str):
+    assert len(tight(name).moves) > 0
+    assert len(tight(f"{name}:migration=none").moves) == 0
+
+
+def test_orders_of_driftsched_are_not_fifo():
+    fifo = finish_order("driftsched-fifo")
+    others = [name for name in SYSTEMS if name.startswith("driftsched-") and "fifo" not in name]
+    assert len(others) == 4
+    for name in others:
+        assert finish_order(name) != fifo, name
+
+
+def finish_order(name: str) -> list[int]:
+    """Return who finishes, in order."""
+    return np.argsort(tight(name).records["finish_ps"], kind="stable").tolist()
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -19,10 +19,12 @@ from servegym.experiments.drift_arms import (
 )
 from servegym.traces.workload import generate
 
+FIFO = SYSTEMS["FIFO"]
+
 
 def test_second_phase_begins_a_pause_after_the_first_is_served():
-    trace = drained_trace(WORDS, 0, CLUSTER)
-    finish_s = simulate(trace, CLUSTER).requests["finish_s"].to_numpy()
+    trace = drained_trace(WORDS, 0, CLUSTER, FIFO)
+    finish_s = simulate(trace, CLUSTER, FIFO).requests["finish_s"].to_numpy()
     drawn = generate(WORDS, 3_000, None, 0, arrivals="fitted").arrival_s
     # 15 s and the first gap of the second phase, U(.005, .03) s
     pause_s = trace.arrival_s[1_000] - finish_s[:1_000].max()
@@ -32,14 +34,14 @@ def test_second_phase_begins_a_pause_after_the_first_is_served():
 
 
 def test_tiers_are_the_tenants():
-    trace = drained_trace(WORDS, 0, CLUSTER)
+    trace = drained_trace(WORDS, 0, CLUSTER, FIFO)
     assert trace.tenant is not None
     names = np.array(trace.tenant.names)[trace.tenant.codes]
     assert [set(names[trace.tier == p]) for p in range(3)] == [{"premium"}, {"standard"}, {"batch"}]
 
 
 def test_feedback_corrects_the_unit_error_of_the_words_arm():
-    static, adaptive = (play(WORDS, "FIFO", bias, 0, "static") for bias in (STATIC, ADAPTIVE))
+    static, adaptive = (play(WORDS, "FIFO", adapts, 0, "static") for adapts in (STATIC, ADAPTIVE))
     assert adaptive["prediction"]["mae_tokens"] < 0.7 * static["prediction"]["mae_tokens"]
     # it is a unit error: the static estimate is too high in every category, by its bias almost alone
     for error in static["prediction"]["categories"].values():

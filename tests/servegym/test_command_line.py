@@ -313,7 +313,7 @@ def test_lists_say_how_parameters_are_given(capsys: Capture):
         "[d=2, whole, 1 to 64 instances] {Mitzenmacher 2001, on requests}",
         "estimators": "constant  Predict the same output tokens for every request. "
         "[tokens=<from the trace>, 1 to 1,073,741,824 tokens]",
-        "scenarios": "tight    kv_blocks=6,000, max_num_seqs=128",
+        "scenarios": "tight      kv_blocks=6,000, max_num_seqs=128",
         "arrivals": "on-off         Poisson bursts of mean length on_s, with silences of mean length off_s between "
         "them. [on_s=X] [off_s=X]",
         "tier-mixes": "gaussian         30/70 %   15/70/15 %   5/20/50/20/5 %",
