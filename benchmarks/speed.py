@@ -131,7 +131,7 @@ def fleet_rows() -> list[Row]:
 
 @dispatch_policy(
     source="predicts many times where a batch is full, then takes it in turns",
-    name="benchmark-predict",
+    name="test-predict-often",
     params=(Param("predictions", 0, "a request", 0, 1e6, is_whole=True),),
     memory=2,  # next instance, requests predicted for
 )
@@ -160,7 +160,7 @@ def what_if_rows() -> list[Row]:
 def prediction_us() -> float:
     """Return the CPU-microseconds of one prediction where 48 requests run and some wait."""
     with_them, without = (
-        Work.at_load(BEYOND_KNEE, "benchmark-predict", SMALL, f":predictions={k}")
+        Work.at_load(BEYOND_KNEE, "test-predict-often", SMALL, f":predictions={k}")
         for k in (PREDICTIONS, 0)
     )
     time_in_turns([with_them, without], FEW_REPEATS)

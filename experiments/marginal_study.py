@@ -27,7 +27,6 @@ from servegym.experiments.blocks import check_seeds
 from servegym.experiments.compare import compare
 from servegym.experiments.marginal_tables import MEAN, SHOWN, SYSTEMS, report
 from servegym.experiments.progress import announce_compilation
-from servegym.simulator.config import SCENARIOS
 from servegym.simulator.kernel import SIMULATOR_HASH
 
 
@@ -55,7 +54,7 @@ class Options:
     """Where finished cells are kept; those found there are not played again."""
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
-    scenarios: tuple[str, ...] = tuple(SCENARIOS)
+    scenarios: tuple[str, ...] = ("default", "tight")
     """Scenarios by name."""
     loads: tuple[float, ...] = (0.9, 1.0, 1.1)
     """Arrivals as a fraction of what the cluster sustains."""
