@@ -37,20 +37,22 @@ def _grid_profile(model: str, c_kv_ms: float) -> Profile:
 profiles().update({p.name: p for p in (_grid_profile("grid", 0.0), _grid_profile("grid-kv", 1.0))})
 
 
-@ordering_policy(source="test: urgency grows with waiting", time_dependent=True)
-def test_aging(request, now_ps, params):
+@ordering_policy(name="test-aging", source="test: urgency grows with waiting", time_dependent=True)
+def play_aging(request, now_ps, params):
     """Return the tier minus the seconds waited."""
     return tier(request) - (now_ps / 1e12 - arrival_s(request)) * 3.0
 
 
-@ordering_policy(source="test: an order that turns round all the time", time_dependent=True)
-def test_shuffle(request, now_ps, params):
+@ordering_policy(
+    name="test-shuffle", source="test: an order that turns round all the time", time_dependent=True
+)
+def play_shuffle(request, now_ps, params):
     """Return a number without rhyme or reason."""
     return float((prompt_tokens(request) * 7919 + now_ps // 3_000_000_000) % 13)
 
 
-@dispatch_policy(source="test: request i to instance i mod M")
-def test_by_index(cluster, request, params, memory, rng):
+@dispatch_policy(name="test-by-index", source="test: request i to instance i mod M")
+def play_by_index(cluster, request, params, memory, rng):
     """Return the request's index modulo the fleet's size."""
     return request.index % n_instances(cluster)
 

@@ -97,8 +97,10 @@ def _movable(name: str) -> str:
 # Dispatch.
 
 
-@dispatch_policy(source="test: the least of many signals among the instances that accept")
-def test_signals(cluster, request, params, memory, rng):
+@dispatch_policy(
+    name="test-signals", source="test: the least of many signals among the instances that accept"
+)
+def play_signals(cluster, request, params, memory, rng):
     """Return the accepting instance with the least mixture of everything a router sees."""
     chosen, least = HOLD, 0
     for i in range(n_instances(cluster)):
@@ -113,8 +115,10 @@ def test_signals(cluster, request, params, memory, rng):
     return chosen
 
 
-@dispatch_policy(source="test: HOLD in some 4 ms of every 12, else the first that accepts")
-def test_moods(cluster, request, params, memory, rng):
+@dispatch_policy(
+    name="test-moods", source="test: HOLD in some 4 ms of every 12, else the first that accepts"
+)
+def play_moods(cluster, request, params, memory, rng):
     """Return the first accepting instance, or HOLD as time and request will."""
     if (int(now_s(cluster) * 250) + request.index) % 3 == 0:
         return HOLD
@@ -125,8 +129,8 @@ def test_moods(cluster, request, params, memory, rng):
     return HOLD
 
 
-@dispatch_policy(source="test: the soonest finish by what-if")
-def test_soonest(cluster, request, params, memory, rng):
+@dispatch_policy(name="test-soonest", source="test: the soonest finish by what-if")
+def play_soonest(cluster, request, params, memory, rng):
     """Return the accepting instance on which the request would finish first."""
     chosen, least = HOLD, 0.0
     for i in range(n_instances(cluster)):
@@ -137,8 +141,8 @@ def test_soonest(cluster, request, params, memory, rng):
     return chosen
 
 
-@dispatch_policy(source="test: the least marginal latency by what-if")
-def test_marginal(cluster, request, params, memory, rng):
+@dispatch_policy(name="test-marginal", source="test: the least marginal latency by what-if")
+def play_marginal(cluster, request, params, memory, rng):
     """Return the accepting instance where the request costs everybody least."""
     chosen, least = HOLD, 0.0
     for i in range(n_instances(cluster)):
@@ -198,8 +202,10 @@ def _first_least(values: dict[int, float]) -> int | None:
 # Admission, with a memory: how often it is asked must agree, too.
 
 
-@admission_policy(source="test: by load, tier and how often it was asked", memory=1)
-def test_gate(cluster, request, params, memory, rng):
+@admission_policy(
+    name="test-gate", source="test: by load, tier and how often it was asked", memory=1
+)
+def play_gate(cluster, request, params, memory, rng):
     """Return HOLD at every fifth question and under load, REJECT for tier 3 under load."""
     memory[0] += 1
     load = 0
@@ -228,8 +234,8 @@ class _Gate:
 # Queues.
 
 
-@queue_policy(source="test: the longest ready queue")
-def test_longest(cluster, params, memory, rng):
+@queue_policy(name="test-longest", source="test: the longest ready queue")
+def play_longest(cluster, params, memory, rng):
     """Return the longest ready queue, the last of several."""
     chosen, most = HOLD, 0
     for q in range(n_queues(cluster)):
@@ -238,8 +244,8 @@ def test_longest(cluster, params, memory, rng):
     return chosen
 
 
-@queue_policy(source="test: turns, ready or not, and HOLD", memory=1)
-def test_turns(cluster, params, memory, rng):
+@queue_policy(name="test-turns", source="test: turns, ready or not, and HOLD", memory=1)
+def play_turns(cluster, params, memory, rng):
     """Return the next non-empty queue from a place that moves on; HOLD every fourth time or under load."""
     memory[0] += 1
     load = 0
@@ -278,9 +284,11 @@ class _Turns:
 
 
 @migration_policy(
-    source="test: the first decoder and the least urgent waiter of every instance", memory=1
+    name="test-shift",
+    source="test: the first decoder and the least urgent waiter of every instance",
+    memory=1,
 )
-def test_shift(cluster, moves, params, memory, rng):
+def play_shift(cluster, moves, params, memory, rng):
     """Write moves to an instance that changes from tick to tick, good and bad ones."""
     memory[0] += 1
     n, m = 0, n_instances(cluster)
@@ -331,8 +339,8 @@ def _urgency(engine: Any, r: Request) -> tuple[int, ...]:
 # Scaling.
 
 
-@scaling_policy(source="test: by requests an active instance")
-def test_size(cluster, params, memory, rng):
+@scaling_policy(name="test-size", source="test: by requests an active instance")
+def play_size(cluster, params, memory, rng):
     """Return +1 above three requests an active instance, queues included, -1 below one."""
     load, active = 0, 0
     for i in range(n_instances(cluster)):
@@ -362,8 +370,13 @@ def _remember(request, output_tokens, params, memory):
     memory[1] = 0.5 * memory[1] + 1.0
 
 
-@estimator(source="test: weighted mean of the outputs seen", memory=2, observe=_remember)
-def test_learns(request, params, memory, rng):
+@estimator(
+    name="test-learns",
+    source="test: weighted mean of the outputs seen",
+    memory=2,
+    observe=_remember,
+)
+def play_learns(request, params, memory, rng):
     """Return a mean of the outputs seen, later ones counting more."""
     return memory[0] / memory[1] + prompt_tokens(request) % 3 if memory[1] > 0 else 20.5
 
