@@ -18,7 +18,16 @@ from servegym.simulator.gateway import (
 from servegym.simulator.iteration_time import round_half_even
 from servegym.simulator.kernel import kernel
 from servegym.simulator.placement import place
-from servegym.simulator.state import ESTIMATION, NO_INSTANCE, OK, REJECTED, Request
+from servegym.simulator.state import (
+    ASKED,
+    ESTIMATION,
+    NO_INSTANCE,
+    NO_REQUEST,
+    OK,
+    REJECTED,
+    Request,
+)
+from servegym.simulator.tally import tally_arrival, tally_end
 from servegym.simulator.views import fits_engine
 
 LONGEST_PREDICTION = 2.0**30
@@ -32,16 +41,24 @@ def arrive(state, r):
 
 
 @kernel
-def arrive_directly(state, r):
-    """Do the same where nobody precedes the request and no policy stands before dispatch: a round of one."""
-    if not receive(state, r):
-        return
+def arrive_directly(state, r, is_awaited):
+    """Do the same where nobody precedes the request and no policy stands before dispatch: a round of one.
+
+    is_awaited: an agent was asked about it and has answered; else it is the next of the trace.
+    """
+    shared, gateway = state.shared[0], centre(state).gateway[0]
+    if not is_awaited:
+        shared.next_arrival = r + 1
+        if not receive(state, r):
+            return
+    gateway.awaited = NO_REQUEST
     i = choose_instance(state, r)
     if i != NO_INSTANCE:
         place(state, i, r)
-    elif state.shared[0].error == OK:
+    elif shared.error == ASKED:
+        gateway.awaited = r
+    elif shared.error == OK:
         enqueue(state, r)
-        gateway = centre(state).gateway[0]
         gateway.last_round_ps = gateway.last_event_ps = state.shared[0].now_ps
         gateway.n_holds += 1
 
@@ -55,8 +72,12 @@ def receive(state, r):
         show_completions(state)
     set_router(state, r)
     predict(state, r)
+    if shared.keeps_tally:
+        tally_arrival(state, r)
     if not fits_fleet(state, r):
         request.status, request.finish_ps = REJECTED, shared.now_ps
+        if shared.keeps_tally:
+            tally_end(state, r, 1.0)
         return False
     if shared.has_timeouts:
         set_deadline(state, r, shared.now_ps)

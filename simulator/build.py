@@ -7,8 +7,9 @@ import numpy as np
 
 from servegym.simulator import state as layout
 from servegym.simulator.config import ClusterConfig
-from servegym.simulator.entries import catch_up_address, what_if_address
+from servegym.simulator.entries import catch_up_address, run_address, what_if_address
 from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
+from servegym.simulator.links import link
 from servegym.simulator.profiles import Profile
 from servegym.simulator.seconds import rint_ps, to_ps
 from servegym.simulator.state import AT_GATEWAY, NEVER, NO_INSTANCE, NO_REQUEST, UNFINISHED
@@ -94,6 +95,9 @@ def build_state(simulation: "Simulation") -> layout.State:
         copied_slots=records(n_copies * config.seats, layout.SLOT),
         copied_phases=aligned(n_copies * config.block_size, np.dtype(np.int32)),
         copied_requests=records(_n_copied_requests(simulation, len(requests)), layout.REQUEST),
+        tally=records(1, layout.TALLY),
+        tariffs=records(config.tiers, layout.TARIFF),
+        links=np.zeros((3, layout.LINK_WORDS), np.int64),
     )
     _fill_shared(state, simulation)
     _fill_gateway(state, simulation)
@@ -216,7 +220,9 @@ def records(n: int, dtype: np.dtype, is_zeroed: bool = True) -> np.ndarray:
 
 def set_addresses(state: layout.State, simulation: "Simulation") -> None:
     """Store this process's addresses of engine entries and policies (mutates state.shared and state.policies)."""
+    link_state(state)
     state.shared[0]["catch_up_address"] = catch_up_address()
+    state.shared[0]["run_address"] = run_address()
     state.shared[0]["play_address"] = 0  # compiled when a run comes to need it (Simulation.run)
     if simulation.dispatch.uses_what_if:
         state.shared[0]["what_if_address"] = what_if_address()
@@ -224,6 +230,11 @@ def set_addresses(state: layout.State, simulation: "Simulation") -> None:
         policy, _ = simulation.decider(role)
         record["address"] = policy.address if policy else 0
         record["observe_address"] = policy.observe_address if policy else 0
+
+
+def link_state(state: layout.State) -> None:
+    """Tell kernels where the state's arrays are (mutates state.links and state.shared)."""
+    link(state, state.links.ctypes.data, layout.LINK_WORDS)
 
 
 def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) -> np.ndarray:
@@ -320,7 +331,8 @@ def _fill_gateway(state: layout.State, simulation: "Simulation") -> None:
     gateway["is_direct"] = is_steady and is_push and config.queue is None
     gateway["hold_timer_ps"] = to_ps(config.hold_timer_s, "hold_timer_s")
     gateway["max_hold_ps"] = to_ps(config.max_hold_s, "max_hold_s")
-    gateway["last_round_ps"] = gateway["release_ps"] = -1
+    gateway["last_round_ps"] = gateway["release_ps"] = gateway["chosen_queue"] = -1
+    gateway["awaited"] = NO_REQUEST
     state.queues["head"] = state.queues["tail"] = NO_REQUEST
 
 

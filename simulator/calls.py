@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import float64, int64, typeof, types, uint64
-from numba.core import cgutils
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
@@ -54,6 +53,8 @@ _ARRAYS = {
     "faults": _records(layout.FAULT),
     "timers": _records(layout.TIMER),
     "timeouts_ps": types.Array(int64, 1, "C"),
+    "tally": _records(layout.TALLY),
+    "tariffs": _records(layout.TARIFF),
 }
 
 
@@ -83,6 +84,7 @@ CHOOSE_QUEUE = int64(CLUSTER, FLOATS, FLOATS, STREAM)
 MIGRATE = int64(CLUSTER, MOVES, FLOATS, FLOATS, STREAM)
 SCALE = CHOOSE_QUEUE
 PLAY = int64(int64, int64)
+RUN = int64(int64, int64)
 WHAT_IF = float64(int64, int64, int64, int64, float64, float64)
 
 
@@ -164,9 +166,10 @@ call_migration = _caller(MIGRATE)
 call_scaling = _caller(SCALE)
 call_what_if = _caller(WHAT_IF)
 call_play = _caller(PLAY)
+call_run = _caller(RUN)
 
 
-def _point_to_python(part: Any) -> int:
+def _store_python(address: int, part: Any) -> int:
     return python_address(lambda: part)
 
 
@@ -175,18 +178,19 @@ def _python_part_at(pointer: int) -> Any:
 
 
 @intrinsic
-def _point_to(typing, part):
-    """Put a tuple (array descriptors, not arrays) into the caller's frame; return its address."""
+def _store(typing, address, part):
+    """Write a tuple (array descriptors, not arrays) to an address; return the address."""
 
-    def generate(context, builder, _, arguments):
-        slot = cgutils.alloca_once_value(builder, arguments[0])
-        return builder.ptrtoint(slot, context.get_value_type(int64))
+    def generate(context, builder, signature, arguments):
+        pointer_type = context.get_value_type(signature.args[1]).as_pointer()
+        builder.store(arguments[1], builder.inttoptr(arguments[0], pointer_type))
+        return arguments[0]
 
-    return int64(part), generate
+    return int64(int64, part), generate
 
 
 def _reader(part_type: types.NamedTuple) -> Any:
-    """Return a function (address) that returns the tuple which point_to put there; its caller must still be running."""
+    """Return a function (address) that returns the tuple which store put there; its arrays must still be alive."""
     if IS_JIT_DISABLED:
         return _python_part_at
 
@@ -201,17 +205,17 @@ def _reader(part_type: types.NamedTuple) -> Any:
     return part_at
 
 
-point_to: Any = _point_to_python if IS_JIT_DISABLED else _point_to
+store: Any = _store_python if IS_JIT_DISABLED else _store
 state_at, centre_at, copies_at = map(_reader, (CORE, CENTRE, COPIES))
 
 
 @kernel
 def centre(state):
-    """Return the Centre that belongs to a Core of a run under way."""
+    """Return the Centre that belongs to a Core."""
     return centre_at(state.shared[0].centre_pointer)
 
 
 @kernel
 def copies(state):
-    """Return the Copies that belong to a Core of a run under way."""
+    """Return the Copies that belong to a Core."""
     return copies_at(state.shared[0].copies_pointer)

@@ -30,6 +30,7 @@ from servegym.simulator.state import (
     WITH_CLIENT,
 )
 from servegym.simulator.stretch import interrupt, settle
+from servegym.simulator.tally import tally_end, tally_retry
 from servegym.simulator.tiers import count_tier
 from servegym.simulator.waiting import remove_waiting
 
@@ -68,6 +69,8 @@ def play_retries(state, now_ps):
         control.n_retries -= 1
         control.n_client_retries += 1
         request = state.requests[r]
+        if state.shared[0].keeps_tally:
+            tally_retry(state, r)
         request.status, request.instance = UNFINISHED, NO_INSTANCE
         request.finish_ps = request.first_token_ps = -1
         request.generated = request.computed = 0
@@ -96,6 +99,8 @@ def _give_up(state, r, kind, now_ps):
         return
     request.computed = 0
     request.status, request.finish_ps = CANCELLED, now_ps
+    if shared.keeps_tally:
+        tally_end(state, r, 1.0)
     gateway.release_ps = gateway.last_event_ps = now_ps
     _plan_retry(state, r, now_ps)
 

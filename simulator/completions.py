@@ -16,6 +16,7 @@ from servegym.simulator.state import (
     REMAINING,
     Request,
 )
+from servegym.simulator.tally import tally_end
 from servegym.simulator.tiers import count_tier
 from servegym.simulator.waiting import merge
 
@@ -29,6 +30,8 @@ def complete(state, i, instance, r, now_ps):
     instance.held_tokens -= request.prompt_tokens + request.predicted_tokens
     instance.released_ps = now_ps
     count_tier(state, i, request, -1)
+    if state.shared[0].keeps_tally:
+        tally_end(state, r, 1.0)
     if state.shared[0].n_observing > 0:
         request.next = request.right = NO_REQUEST
         control = centre(state).control[0]

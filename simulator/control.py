@@ -46,7 +46,7 @@ def play_ticks(state, now_ps, next_arrival_ps):
         play_scaling(state, now_ps)
     if control.next_rebalance_ps == now_ps and state.shared[0].error == OK:
         play_rebalance(state, min(next_arrival_ps, next_event_ps(state)))
-    if control.n_draining > 0:
+    if control.n_draining > 0 and state.shared[0].error == OK:
         retire_emptied(state, now_ps)
 
 

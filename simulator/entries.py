@@ -1,4 +1,4 @@
-"""The engine function that accessors inside policies call by address: compiled once, linked into no policy."""
+"""The engine's entries, called by address from policies and from Python: each compiled once, linked into nothing."""
 
 from functools import lru_cache
 
@@ -10,11 +10,13 @@ from servegym.simulator.calls import (
     CLUSTER,
     PLAY,
     REQUEST,
+    RUN,
     WHAT_IF,
     copies,
     python_address,
     state_at,
 )
+from servegym.simulator.event_loop import run
 from servegym.simulator.instants import play
 from servegym.simulator.iteration import advance
 from servegym.simulator.kernel import IS_JIT_DISABLED, compile_entry
@@ -94,6 +96,16 @@ def _compiled():
 def catch_up_address() -> int:
     """Return the address of `catch_up` in this process (compiles on first use)."""
     return python_address(catch_up) if IS_JIT_DISABLED else _compiled().address
+
+
+@lru_cache(maxsize=1)
+def _compiled_run():
+    return compile_entry(run, RUN)
+
+
+def run_address() -> int:
+    """Return the address of `run` in this process (compiles on first use)."""
+    return python_address(run) if IS_JIT_DISABLED else _compiled_run().address
 
 
 @lru_cache(maxsize=1)

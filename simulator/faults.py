@@ -30,6 +30,7 @@ from servegym.simulator.state import (
     STATIC,
 )
 from servegym.simulator.stretch import interrupt
+from servegym.simulator.tally import tally_end
 from servegym.simulator.tiers import tier_row
 from servegym.simulator.waiting import pop_waiting
 
@@ -141,6 +142,8 @@ def _lose_request(state, r, now_ps):
     if control.is_failing:
         request.computed = 0
         request.status, request.finish_ps = FAILED, now_ps
+        if state.shared[0].keeps_tally:
+            tally_end(state, r, 1.0)
         return
     count_recomputed(request)
     control.n_crash_retries += 1

@@ -19,6 +19,7 @@ from servegym.simulator.placement import place
 from servegym.simulator.state import (
     ADMISSION,
     ANY_ROUTER,
+    ASKED,
     AT_GATEWAY,
     BAD_INSTANCE,
     BAD_QUEUE,
@@ -34,6 +35,7 @@ from servegym.simulator.state import (
     Cluster,
     Request,
 )
+from servegym.simulator.tally import tally_end
 from servegym.simulator.views import ACCEPT, HOLD, has_taker, is_accepting
 from servegym.simulator.waiting import (
     append_held,
@@ -120,19 +122,34 @@ def drop_request(state, r):
 @cold_kernel
 def submit(state, r):
     """Let an arriving request ask for admission, then play a round."""
+    gateway = centre(state).gateway[0]
+    gateway.awaited = NO_REQUEST
     if state.policies[ADMISSION].address != 0:
-        _ask_admission(state, r)
+        answer = _ask_admission(state, r)
+        if state.shared[0].error == ASKED:
+            gateway.awaited = r
+            return
+        _admit(state, r, answer)
     else:
         enqueue(state, r)
     play_round(state)
 
 
+@cold_kernel
+def go_on(state):
+    """Go on with what waited for an agent: an arrival's admission, or a round."""
+    gateway = centre(state).gateway[0]
+    if gateway.awaited != NO_REQUEST:
+        submit(state, np.int64(gateway.awaited))
+    elif gateway.is_in_round:
+        _play_on(state)
+
+
 @kernel
 def _ask_admission(state, r):
-    """Ask the admission policy: the request enters its queue, is rejected, or waits in the FIFO."""
-    shared, gateway, policy = state.shared[0], centre(state).gateway[0], state.policies[ADMISSION]
+    policy = state.policies[ADMISSION]
     set_router(state, r)
-    answer = call_admission(
+    return call_admission(
         policy.address,
         view_of(state),
         Request(state.requests, np.int64(r)),
@@ -140,6 +157,12 @@ def _ask_admission(state, r):
         state.memory[policy.memory_begin : policy.memory_end],
         state.streams[ADMISSION : ADMISSION + 1],
     )
+
+
+@kernel
+def _admit(state, r, answer):
+    """Let the request enter its queue, be rejected, or wait in the FIFO."""
+    shared, gateway = state.shared[0], centre(state).gateway[0]
     if answer == ACCEPT:
         enqueue(state, r)
     elif answer == HOLD:
@@ -149,6 +172,8 @@ def _ask_admission(state, r):
     else:
         state.requests[r].status, state.requests[r].finish_ps = REJECTED, shared.now_ps
         gateway.n_admission_rejects += 1
+        if shared.keeps_tally:
+            tally_end(state, r, 1.0)
 
 
 @cold_kernel
@@ -158,43 +183,59 @@ def play_round(state):
     gateway.last_round_ps = shared.now_ps
     if shared.n_observing > 0:
         show_completions(state)  # what-if may ask who learns from them
-    if gateway.n_held > 0:
-        _ask_again(state)
+    gateway.n_admission_holds += gateway.n_held
+    gateway.n_to_ask = gateway.n_held
+    gateway.is_in_round = 1
+    _play_on(state)
+
+
+@cold_kernel
+def _play_on(state):
+    """Play a round from where it stands; it stands still when an agent is asked."""
+    shared, gateway = state.shared[0], centre(state).gateway[0]
+    _ask_again(state)
     is_held_back = False
     while gateway.n_queued > 0 and shared.error == OK:
-        q = _choose_queue(state)
+        q = gateway.chosen_queue
+        if q == NO_QUEUE:
+            q = _choose_queue(state)
         if q < 0:
             is_held_back = q == HELD_BACK
             break
+        gateway.chosen_queue = q
         r = np.int64(centre(state).queues[q].head)
         set_router(state, r)
         i = choose_instance(state, r)
+        if shared.error == ASKED:
+            break
+        gateway.chosen_queue = NO_QUEUE
         if i == NO_INSTANCE:
             is_held_back = True
             break
         pop_queue(state, centre(state).queues[q])
         gateway.n_queued -= 1
         place(state, i, r)
+    if shared.error == ASKED:
+        return
+    gateway.is_in_round = 0
     if is_held_back and gateway.n_queued + gateway.n_held > 0:
         gateway.n_holds += 1
 
 
 @kernel
 def _ask_again(state):
-    """Ask the admission policy about all requests that it held, in order."""
-    fifo, gateway = (
-        centre(state).queues[centre(state).queues.shape[0] - 1],
-        centre(state).gateway[0],
-    )
-    r = np.int64(fifo.head)
-    fifo.head = fifo.tail = NO_REQUEST
-    fifo.n_waiting = fifo.waiting_blocks = fifo.n_once_preempted = 0
-    gateway.n_admission_holds += gateway.n_held
-    gateway.n_held = 0
-    while r != NO_REQUEST:
-        following = state.requests[r].next
-        _ask_admission(state, r)
-        r = following
+    """Ask the admission policy about all requests that it held before this round, in order."""
+    gateway = centre(state).gateway[0]
+    while gateway.n_to_ask > 0 and state.shared[0].error == OK:
+        fifo = centre(state).queues[centre(state).queues.shape[0] - 1]
+        r = np.int64(fifo.head)
+        answer = _ask_admission(state, r)
+        if state.shared[0].error == ASKED:
+            return
+        remove_waiting(state, fifo, r, True)
+        gateway.n_held -= 1
+        gateway.n_to_ask -= 1
+        _admit(state, r, answer)
 
 
 @kernel
@@ -282,6 +323,7 @@ def play_release(state):
     """Play the round of an instant at which something may have made room, or the timer is up, if requests wait."""
     shared, gateway = state.shared[0], centre(state).gateway[0]
     is_due = gateway.release_ps == shared.now_ps
+    gateway.release_ps = -1  # control ticks may make room once more
     is_due |= shared.now_ps - gateway.last_round_ps >= gateway.hold_timer_ps
     for i in range(state.instances.shape[0]):
         call_catch_up(shared.catch_up_address, shared.state_pointer, i, shared.now_ps, COUNTS)

@@ -8,6 +8,7 @@ from servegym.simulator.calls import centre, state_at
 from servegym.simulator.clients import play_retries
 from servegym.simulator.control import next_event_ps, plan, play_control, play_ticks
 from servegym.simulator.gateway import (
+    go_on,
     has_ready_queue,
     is_holding,
     next_release_ps,
@@ -17,7 +18,18 @@ from servegym.simulator.gateway import (
 from servegym.simulator.kernel import kernel
 from servegym.simulator.migration import has_ledger_room
 from servegym.simulator.scaling import is_left_to_do, retire_finished
-from servegym.simulator.state import HELD_FOREVER, LEDGER_FULL, NEVER, OK
+from servegym.simulator.state import (
+    ARRIVING,
+    ASKED,
+    ENDING,
+    HELD_FOREVER,
+    LEDGER_FULL,
+    NEVER,
+    OK,
+    RELEASING,
+    RETRYING,
+    TICKING,
+)
 
 PLAYED, ALL_PLAYED = 1, 0
 
@@ -106,20 +118,42 @@ def _is_stuck(state, instant_ps):
 
 @kernel
 def _play_rest(state, now_ps):
-    """Play the rest of an instant: arrivals, clients' retries, the gateway's release, control ticks."""
+    """Play the rest of an instant: arrivals, clients' retries, the gateway's release, control ticks.
+
+    Where an agent is asked it stops, and the next call goes on there: `part` is what comes after a round that waits.
+    """
     shared, control, gateway = state.shared[0], centre(state).control[0], centre(state).gateway[0]
     is_control_due = control.next_ps <= now_ps
-    while next_arrival_ps(state) == now_ps and shared.error == OK:
-        _take_arrival(state)
-        gateway.last_event_ps = now_ps
-    if is_control_due:
-        play_retries(state, now_ps)
-    if is_holding(state) and shared.error == OK:
-        play_release(state)
-    if is_control_due and shared.error == OK:
-        gateway.release_ps = -1
-        play_ticks(state, now_ps, next_arrival_ps(state))
-        if gateway.release_ps == now_ps and is_holding(state) and shared.error == OK:
+    go_on(state)
+    if gateway.part == ARRIVING:
+        while next_arrival_ps(state) == now_ps and shared.error == OK:
+            _take_arrival(state)
+            gateway.last_event_ps = now_ps
+        _end_part(state)
+    if gateway.part == RETRYING:
+        if is_control_due and shared.error == OK:
+            play_retries(state, now_ps)
+        _end_part(state)
+    if gateway.part == RELEASING and shared.error == OK:
+        gateway.part = TICKING
+        if is_holding(state):
+            play_release(state)
+    if gateway.part == TICKING:
+        if is_control_due and shared.error == OK:
+            play_ticks(state, now_ps, next_arrival_ps(state))
+        _end_part(state)
+        if gateway.part == ENDING and gateway.release_ps == now_ps and is_holding(state):
             play_round(state)  # a tick has made room
-    if control.next_ps <= now_ps:
-        plan(state)
+    if shared.error == ASKED:
+        shared.unplayed_ps = now_ps
+    else:
+        gateway.part = ARRIVING
+        if control.next_ps <= now_ps:
+            plan(state)
+
+
+@kernel
+def _end_part(state):
+    """Go on to the next part of the instant, unless the run stands still."""
+    if state.shared[0].error == OK:
+        centre(state).gateway[0].part += 1

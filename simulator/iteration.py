@@ -19,6 +19,7 @@ from servegym.simulator.state import (
 )
 from servegym.simulator.static import end_static, start_static
 from servegym.simulator.stretch import launch, run_on
+from servegym.simulator.tally import tally_first_token
 from servegym.simulator.vllm_v0 import start_vllm_v0
 from servegym.simulator.vllm_v1 import start_vllm_v1
 from servegym.simulator.waiting import reorder_waiting
@@ -148,6 +149,8 @@ def _stream_after_prefill(state, i, instance, r, now_ps):
     instance.preemptions_since = 0
     if request.generated == 1:
         request.first_token_ps = now_ps
+        if state.shared[0].keeps_tally:
+            tally_first_token(state, r, 1.0)
     if request.generated < request.output_tokens:
         return False
     _finish(state, i, instance, r, now_ps)

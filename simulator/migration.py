@@ -24,6 +24,7 @@ from servegym.simulator.seats import (
 from servegym.simulator.state import (
     ACTIVE,
     ANY_ROUTER,
+    ASKED,
     AT_INSTANCE,
     BAD_MOVE,
     COLD,
@@ -73,13 +74,8 @@ def play_rebalance(state, next_event_ps):
     next_event_ps: of anything else; without a request anywhere the ticks before it are left out.
     """
     shared, control, policy = state.shared[0], centre(state).control[0], state.policies[MIGRATION]
-    control.next_rebalance_ps += control.rebalance_ps
     if not _is_any_at_work(state):
-        if next_event_ps == NEVER:
-            control.next_rebalance_ps = NEVER
-        elif next_event_ps > control.next_rebalance_ps:
-            ticks = (next_event_ps + control.rebalance_ps - 1) // control.rebalance_ps
-            control.next_rebalance_ps = ticks * control.rebalance_ps
+        _leave_out_ticks(control, next_event_ps)
         return
     shared.router = ANY_ROUTER
     n = call_migration(
@@ -90,6 +86,9 @@ def play_rebalance(state, next_event_ps):
         state.memory[policy.memory_begin : policy.memory_end],
         state.streams[MIGRATION : MIGRATION + 1],
     )
+    if shared.error == ASKED:
+        return
+    control.next_rebalance_ps += control.rebalance_ps
     if shared.error == OK and not 0 <= n <= centre(state).ordered.shape[0]:
         shared.error, shared.error_instance = BAD_MOVE, 0
     for k in range(n):
@@ -107,6 +106,17 @@ def play_rebalance(state, next_event_ps):
         elif not _begin(state, source, destination, r):
             control.n_refused_moves += 1
     settle_moves(state)
+
+
+@kernel
+def _leave_out_ticks(control, next_event_ps):
+    """Set the next tick to the first one that has anything before it; NEVER if nothing is to come."""
+    control.next_rebalance_ps += control.rebalance_ps
+    if next_event_ps == NEVER:
+        control.next_rebalance_ps = NEVER
+    elif next_event_ps > control.next_rebalance_ps:
+        ticks = (next_event_ps + control.rebalance_ps - 1) // control.rebalance_ps
+        control.next_rebalance_ps = ticks * control.rebalance_ps
 
 
 @kernel

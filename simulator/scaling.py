@@ -29,11 +29,11 @@ def play_scaling(state, now_ps):
     if not is_left_to_do(state, now_ps):
         control.next_scaling_ps = NEVER
         return
-    is_late = control.next_scaling_ps > LATEST_PS - control.scaling_ps
-    control.next_scaling_ps = NEVER if is_late else control.next_scaling_ps + control.scaling_ps
     change = _ask_policy(state)
     if shared.error != OK:
         return
+    is_late = control.next_scaling_ps > LATEST_PS - control.scaling_ps
+    control.next_scaling_ps = NEVER if is_late else control.next_scaling_ps + control.scaling_ps
     if change > 0:
         has_changed = _grow(state, now_ps)
     else:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.simulator import state as layout
-from servegym.simulator.build import build_state, records, set_addresses
+from servegym.simulator.build import build_state, link_state, records, set_addresses
 from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.entries import play_address
 from servegym.simulator.errors import raise_engine_error
-from servegym.simulator.event_loop import measure, run_until
+from servegym.simulator.links import measure, proceed
 from servegym.simulator.policy import Policy
 from servegym.simulator.seconds import PS_PER_S, to_ps
 from servegym.traces import Trace
@@ -78,16 +78,27 @@ class Simulation:
         present_ps = int(self.state.shared[0]["now_ps"])
         if until_ps < present_ps:
             raise ValueError(f"until = {until_ps} ps; must be >= {present_ps}, the present")
-        while (code := run_until(self.state, until_ps)) in (
-            layout.LEDGER_FULL,
-            layout.NEEDS_INSTANTS,
-        ):
+        if self.proceed(until_ps):
+            role = layout.ROLES[self.state.shared[0]["asked_role"]]
+            raise ValueError(f"{role} = 'agent'; its decisions are an environment's to take")
+
+    def proceed(self, until_ps: int) -> bool:
+        """Run to an instant, ps, or to the first decision of an agent before it; return whether one waits.
+
+        Called again it goes on with the answer that the agent's memory holds (envs/agent.py).
+        """
+        while True:
+            shared = self.state.shared[0]
+            code = proceed(shared["run_address"], shared["state_pointer"], until_ps)
             if code == layout.LEDGER_FULL:
                 self._grow_ledger()
-            else:
+            elif code == layout.NEEDS_INSTANTS:
                 self.state.shared[0]["play_address"] = play_address()
-        if code != layout.OK:
+            else:
+                break
+        if code not in (layout.OK, layout.ASKED):
             raise_engine_error(self)
+        return code == layout.ASKED
 
     def _grow_ledger(self) -> None:
         """Make room for as many moves again: kernels cannot."""
@@ -97,12 +108,14 @@ class Simulation:
         ledger[: len(old)] = old
         self.state = self.state._replace(ledger=ledger)
         self.state.shared[0]["error"] = layout.OK
+        link_state(self.state)
 
     def observe(self, i: int) -> dict[str, int]:
         """Return the true counts of instance i at the present instant."""
         if not 0 <= i < len(self.state.instances):
             raise ValueError(f"instance = {i}; must be in 0 .. {len(self.state.instances) - 1}")
-        measure(self.state, i, self.state.shared[0]["now_ps"])
+        shared = self.state.shared[0]
+        measure(shared["catch_up_address"], shared["state_pointer"], i, shared["now_ps"])
         instance = self.state.instances[i]
         kv_blocks = self.state.engines[instance["engine"]]["kv_blocks"]
         return {
@@ -137,6 +150,7 @@ class Simulation:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Simulation":
         twin = copy.copy(self)
         twin.state = self.snapshot()
+        link_state(twin.state)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:

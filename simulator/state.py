@@ -27,6 +27,7 @@ UNFINISHED, FINISHED, REJECTED, FAILED, CANCELLED = 0, 1, 2, 3, 4
 OK, NO_PROGRESS, IDLE_REFUSES_HEAD, TIME_OVERFLOW = 0, 1, 2, 3
 BAD_INSTANCE, HELD_FOREVER, BAD_READ, BAD_KEY = 4, 5, 6, 7
 BAD_QUEUE, BAD_MOVE, LEDGER_FULL, NEEDS_INSTANTS = 8, 9, 10, 11
+ASKED = 12  # a decision waits for an agent outside: no error, the run goes on with its answer
 
 COUNTS, BLOCKS = 0, 1  # how much of an instance a reader wants up to date
 
@@ -103,8 +104,17 @@ GATEWAY = np.dtype(
         ("n_holds", "i8"),  # rounds that a policy's HOLD ended
         ("n_admission_holds", "i8"),
         ("n_admission_rejects", "i8"),
+        # Where a run that waits for an agent goes on.
+        ("part", "i8"),  # of the instant being played: ARRIVING .. ENDING
+        ("awaited", "i8"),  # request that has arrived and is not decided; NO_REQUEST
+        ("is_in_round", "i8"),
+        ("n_to_ask", "i8"),  # requests of the admission FIFO that the round still has to ask about
+        ("chosen_queue", "i8"),  # whose head waits for an instance; -1
     ]
 )
+
+# Parts of an instant, in order.
+ARRIVING, RETRYING, RELEASING, TICKING, ENDING = 0, 1, 2, 3, 4
 
 # One gateway queue, a skew heap through the request records; the last one is the admission FIFO, a linked list.
 QUEUE = np.dtype(
@@ -204,6 +214,21 @@ FAULT = np.dtype(
 TIMER = np.dtype([("at_ps", "i8"), ("request", "i4"), ("kind", "i4")])
 DEADLINE, OVERDUE, RETRY = 0, 1, 2  # overdue: cancelled when the iteration in flight ends
 
+# What has accrued up to now, for rewards: see tally.py. By term: latency, weighted latency, time to first token.
+TALLY = np.dtype(
+    [
+        ("present", "f8", (3,)),  # weight of the requests that accrue
+        ("arrivals", "f8", (3,)),  # weighted sum of their arrivals, s
+        ("ended", "f8", (3,)),  # weighted sum of what has accrued for the others, s
+        ("slo", "f8"),  # weight that met its SLO less weight that missed it
+        ("n_ended", "i8"),  # finished, rejected, failed or cancelled
+        ("n_slo_met", "i8"),
+    ]
+)
+
+# What a request of a tier costs: its SLO, the penalty for not being served (slo.py), its weight.
+TARIFF = np.dtype([("ttft_s", "f8"), ("tpot_s", "f8"), ("penalty_s", "f8"), ("weight", "f8")])
+
 SHARED = np.dtype(
     [
         ("block_size", "i8"),  # tokens in a KV block
@@ -212,11 +237,12 @@ SHARED = np.dtype(
         ("is_time_dependent", "i8"),  # 1: order keys are evaluated anew at every iteration start
         ("metrics_interval_ps", "i8"),  # 0: routers see the truth
         ("n_routers", "i8"),
-        ("state_pointer", "i8"),  # Core, Centre and Copies in memory, while a run is under way
+        ("state_pointer", "i8"),  # Core, Centre and Copies as they stand in `links`
         ("centre_pointer", "i8"),
         ("copies_pointer", "i8"),
         ("catch_up_address", "i8"),  # compiled `catch_up`, which accessors inside policies call
         ("what_if_address", "i8"),  # compiled `what_if`, likewise; 0: not needed yet
+        ("run_address", "i8"),  # compiled `run` of event_loop.py
         ("play_address", "i8"),  # compiled `play` of instants.py; 0: not needed yet
         ("n_tiers", "i8"),
         ("has_timeouts", "i8"),  # 1: some tier's requests are cancelled after a while
@@ -234,6 +260,9 @@ SHARED = np.dtype(
         ("error_instance", "i8"),  # or queue, or row of a move
         ("error_request", "i8"),
         ("n_bad_predictions", "i8"),  # not finite or below one token, replaced
+        ("asked_role", "i8"),  # of ROLES, that waits for an agent
+        ("asked_request", "i8"),  # what about; NO_REQUEST: a queue, or a control tick
+        ("keeps_tally", "i8"),  # 1: `tally` is kept
     ]
 )
 
@@ -406,12 +435,18 @@ class State(NamedTuple):
     faults: np.ndarray  # FAULT[2 * faults], by time
     timers: np.ndarray  # TIMER[n], a binary heap
     timeouts_ps: np.ndarray  # int64[K], NEVER for none; empty without any
+    tally: np.ndarray  # TALLY[1]
+    tariffs: np.ndarray  # TARIFF[K]
     # What-if (what_if.py): instances as they stood at the last snapshot, if asked for, then one to play with.
     copied_shared: np.ndarray  # SHARED[1]
     copied_instances: np.ndarray  # INSTANCE[1] or [M + 1]
     copied_slots: np.ndarray  # SLOT[C] or [(M + 1) * C]
     copied_phases: np.ndarray  # int32[block_size] or [(M + 1) * block_size]
     copied_requests: np.ndarray  # REQUEST: those that a what-if writes over, and those of snapshots
+    links: np.ndarray  # int64[3, LINK_WORDS]: descriptors of the arrays of Core, Centre and Copies
+
+
+LINK_WORDS = 160  # seven a one-dimensional array, nine a matrix
 
 
 class Core(NamedTuple):
@@ -446,6 +481,8 @@ class Centre(NamedTuple):
     faults: np.ndarray
     timers: np.ndarray
     timeouts_ps: np.ndarray
+    tally: np.ndarray
+    tariffs: np.ndarray
 
 
 class Copies(NamedTuple):

@@ -10,6 +10,7 @@ from servegym.simulator.completions import complete
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.state import IDLE_REFUSES_HEAD, LATEST_PS, NEVER, OK
 from servegym.simulator.stretch import launch, run_on
+from servegym.simulator.tally import tally_first_token
 
 
 @cold_kernel
@@ -84,6 +85,8 @@ def _stream_first_tokens(state, instance, now_ps):
         request.computed = request.prompt_tokens
         if request.generated == 0:
             request.generated, request.first_token_ps = 1, now_ps
+            if state.shared[0].keeps_tally:
+                tally_first_token(state, state.slots[p].request, 1.0)
         # One that had streamed all before a crash sits behind those with tokens left, whatever its length.
         left = 0 if request.generated == request.output_tokens else request.output_tokens - 1
         state.slots[p].finish_iteration = instance.iteration + left

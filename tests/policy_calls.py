@@ -9,9 +9,9 @@ from flat_profile import FLAT
 
 from servegym.baselines import freeness as free
 from servegym.baselines import headroom
-from servegym.simulator.calls import call_dispatch, call_migration, call_scaling, point_to
+from servegym.simulator.calls import call_dispatch, call_migration, call_scaling
 from servegym.simulator.config import ClusterConfig
-from servegym.simulator.event_loop import centre_of, core_of
+from servegym.simulator.links import core_of
 from servegym.simulator.gateway import view_of
 from servegym.simulator.kernel import kernel
 from servegym.simulator.policy import dispatch_policy, find_policy
@@ -49,9 +49,7 @@ def paused(rows: list[Row], asker: tuple[int, int] = (0, 16), until_s: float = 0
 @kernel
 def ask_dispatch(all_state, address, r, params, memory, rng):
     """Return the answer of the dispatch policy at an address about request r."""
-    state, above = core_of(all_state), centre_of(all_state)
-    state.shared[0].state_pointer = point_to(state)
-    state.shared[0].centre_pointer = point_to(above)
+    state = core_of(all_state)
     request = Request(state.requests, np.int64(r))
     return call_dispatch(address, view_of(state), request, params, memory, rng)
 
@@ -59,18 +57,14 @@ def ask_dispatch(all_state, address, r, params, memory, rng):
 @kernel
 def ask_migration(all_state, address, moves, params, memory, rng):
     """Return the number of moves that a migration policy writes."""
-    state, above = core_of(all_state), centre_of(all_state)
-    state.shared[0].state_pointer = point_to(state)
-    state.shared[0].centre_pointer = point_to(above)
+    state = core_of(all_state)
     return call_migration(address, view_of(state), moves, params, memory, rng)
 
 
 @kernel
 def ask_scaling(all_state, address, params, memory, rng):
     """Return a scaling policy's answer."""
-    state, above = core_of(all_state), centre_of(all_state)
-    state.shared[0].state_pointer = point_to(state)
-    state.shared[0].centre_pointer = point_to(above)
+    state = core_of(all_state)
     return call_scaling(address, view_of(state), params, memory, rng)
 
 
@@ -114,9 +108,7 @@ def headroom_values(**changes: float) -> np.ndarray:
 @kernel
 def look(all_state, given, memory, out):
     """Fill out[i] with F, headroom blocks, and Llumnix's two freenesses of every instance."""
-    state, above = core_of(all_state), centre_of(all_state)
-    state.shared[0].state_pointer = point_to(state)
-    state.shared[0].centre_pointer = point_to(above)
+    state = core_of(all_state)
     cluster = view_of(state)
     headroom.prepare_headroom(cluster, given, memory)
     for i in range(state.instances.shape[0]):
