@@ -152,7 +152,7 @@ def _n_tier_counts(config: ClusterConfig, n_views: int) -> int:
 
 def _n_copied_requests(simulation: "Simulation", n: int) -> int:
     """Return how many request records a what-if and its snapshots may write over."""
-    if not simulation.dispatch.uses_what_if:
+    if not simulation.asks_what_if:
         return 0
     return 2 * n if simulation.config.snapshot_interval_s > 0 else n
 
@@ -224,7 +224,7 @@ def set_addresses(state: layout.State, simulation: "Simulation") -> None:
     state.shared[0]["catch_up_address"] = catch_up_address()
     state.shared[0]["run_address"] = run_address()
     state.shared[0]["play_address"] = 0  # compiled when a run comes to need it (Simulation.run)
-    if simulation.dispatch.uses_what_if:
+    if simulation.asks_what_if:
         state.shared[0]["what_if_address"] = what_if_address()
     for record, role in zip(state.policies, layout.ROLES, strict=True):
         policy, _ = simulation.decider(role)
@@ -305,7 +305,7 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["is_time_dependent"] = bool(simulation.order and simulation.order.is_time_dependent)
     shared["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
     state.shared[0]["play_address"] = 0  # compiled when a run comes to need it (Simulation.run)
-    if simulation.dispatch.uses_what_if:
+    if simulation.asks_what_if:
         snapshot_ps = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
         shared["snapshot_interval_ps"] = snapshot_ps
         state.copied_instances["seen_ps"] = -1  # no snapshot yet
@@ -320,6 +320,7 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["n_observing"] = sum(bool(policy and policy.observe) for policy in deciders)
     shared["n_lost_metrics"] = sum(fault.kind == "metrics" for fault in config.faults)
     shared["error_instance"] = layout.NO_INSTANCE
+    shared["asked_request"] = NO_REQUEST
 
 
 def _fill_gateway(state: layout.State, simulation: "Simulation") -> None:

@@ -241,7 +241,17 @@ def _ask_again(state):
 @kernel
 def _choose_queue(state):
     """Return the ready queue whose head is dispatched next, NO_QUEUE if none is ready, HELD_BACK if a policy holds."""
-    policy, chosen = state.policies[QUEUEING], NO_QUEUE
+    is_asked = state.policies[QUEUEING].address != 0
+    chosen = first_ready(state, is_asked)
+    if chosen == NO_QUEUE or not is_asked:
+        return chosen
+    return _ask_queue_policy(state)
+
+
+@kernel
+def first_ready(state, is_any):
+    """Return the ready queue whose head comes first in the order, or any ready one; NO_QUEUE if none is."""
+    chosen = NO_QUEUE
     for q in range(centre(state).queues.shape[0] - 1):
         queue = centre(state).queues[q]
         if queue.n_waiting == 0:
@@ -249,7 +259,7 @@ def _choose_queue(state):
         if state.shared[0].is_time_dependent:
             reorder_waiting(state, queue, state.shared[0].now_ps)
         if chosen != NO_QUEUE and (
-            policy.address != 0
+            is_any
             or not comes_before(
                 state, np.int64(queue.head), np.int64(centre(state).queues[chosen].head)
             )
@@ -258,9 +268,7 @@ def _choose_queue(state):
         set_router(state, np.int64(queue.head))
         if has_taker(view_of(state), Request(state.requests, np.int64(queue.head))):
             chosen = q
-    if chosen == NO_QUEUE or policy.address == 0:
-        return chosen
-    return _ask_queue_policy(state)
+    return chosen
 
 
 @kernel

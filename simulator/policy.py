@@ -184,6 +184,7 @@ class Policy:
 
 
 MOST_MEMORY = 10**8  # floats
+AGENT = "agent"  # the policies of that name wait for the caller of an environment (envs/agent.py); listed nowhere
 WHAT_IF = {
     "predicted_finish_s",
     "finish_within_s",
@@ -225,7 +226,7 @@ def find_policy(kind: str, name: str) -> Policy:
 def policy_names(kind: str) -> list[str]:
     """Return the registered names of a kind, sorted."""
     _load_policies()
-    return sorted(name for known_kind, name in _REGISTRY if known_kind == kind)
+    return sorted(name for known, name in _REGISTRY if known == kind and name != AGENT)
 
 
 def _register(

@@ -21,6 +21,7 @@ from servegym.simulator.errors import raise_engine_error
 from servegym.simulator.links import measure, proceed
 from servegym.simulator.policy import Policy
 from servegym.simulator.seconds import PS_PER_S, to_ps
+from servegym.simulator.slo import DEFAULT_SLO, Slo, tier_weight
 from servegym.traces import Trace
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Simulation:
     """One cluster serving one trace, paused between events.
 
     `dispatch` is a Policy; `dispatch_params` sets its parameters by name. With `horizon_s` requests that arrive at
-    or after it are not offered and nothing happens after it.
+    or after it are not offered and nothing happens after it. asks_what_if: whether somebody may ask what would happen
+    (the dispatch policy says so by itself).
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class Simulation:
         dispatch_params: Mapping[str, float] | None = None,
         seed: int = 0,
         horizon_s: float | None = None,
+        asks_what_if: bool = False,
     ) -> None:
+        self.asks_what_if = asks_what_if or dispatch.uses_what_if
         self.trace = trace
         self.config = config
         self.dispatch = dispatch
@@ -90,15 +94,18 @@ class Simulation:
         while True:
             shared = self.state.shared[0]
             code = proceed(shared["run_address"], shared["state_pointer"], until_ps)
-            if code == layout.LEDGER_FULL:
-                self._grow_ledger()
-            elif code == layout.NEEDS_INSTANTS:
-                self.state.shared[0]["play_address"] = play_address()
-            else:
-                break
-        if code not in (layout.OK, layout.ASKED):
+            if code in (layout.OK, layout.ASKED):
+                return code == layout.ASKED
+            self.provide(code)
+
+    def provide(self, code: int) -> None:
+        """See to what stopped the engine, so that it can go on; raises what is an error."""
+        if code == layout.LEDGER_FULL:
+            self._grow_ledger()
+        elif code == layout.NEEDS_INSTANTS:
+            self.state.shared[0]["play_address"] = play_address()
+        else:
             raise_engine_error(self)
-        return code == layout.ASKED
 
     def _grow_ledger(self) -> None:
         """Make room for as many moves again: kernels cannot."""
@@ -109,6 +116,14 @@ class Simulation:
         self.state = self.state._replace(ledger=ledger)
         self.state.shared[0]["error"] = layout.OK
         link_state(self.state)
+
+    def keep_tally(self, slo: Slo = DEFAULT_SLO) -> None:
+        """Keep from now on, before anything has happened, what accrues for rewards under an SLO (tally.py)."""
+        limits = slo.by_tier(self.config.tiers, self.config.reject_penalty_s)
+        for name in ("ttft_s", "tpot_s", "penalty_s"):
+            self.state.tariffs[name] = limits[name]
+        self.state.tariffs["weight"] = [tier_weight(tier) for tier in range(self.config.tiers)]
+        self.state.shared[0]["keeps_tally"] = 1
 
     def observe(self, i: int) -> dict[str, int]:
         """Return the true counts of instance i at the present instant."""

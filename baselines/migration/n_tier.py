@@ -148,6 +148,17 @@ def move_all(cluster, source, destination, moves, n):
 @kernel
 def move_one(cluster, source, destination, params, memory, moves, n):
     """Write a move of the least urgent request that fits, if the rule lets it; return how many there are."""
+    r, k = least_urgent(cluster, source, destination)
+    if r == NOBODY:
+        return n
+    if params[CLOSER] == 1 and not evens_out(cluster, source, destination, memory, r, k):
+        return n
+    return write_move(moves, n, source, destination, r)
+
+
+@kernel
+def least_urgent(cluster, source, destination):
+    """Return the least urgent request that fits the destination and its position, or NOT_RUNNING; NOBODY if none does."""
     most_blocks = admissible_blocks(cluster, destination)
     r, k = least_urgent_waiting(cluster, source, most_blocks), NOT_RUNNING
     largest_tier, fewest = -1, 0
@@ -162,11 +173,7 @@ def move_one(cluster, source, destination, params, memory, moves, n):
         is_first = tier(request) > largest_tier or blocks < fewest
         if is_first and blocks <= most_blocks:
             r, k, largest_tier, fewest = request.index, position, tier(request), blocks
-    if r == NOBODY:
-        return n
-    if params[CLOSER] == 1 and not evens_out(cluster, source, destination, memory, r, k):
-        return n
-    return write_move(moves, n, source, destination, r)
+    return r, k
 
 
 @kernel

@@ -1,0 +1,153 @@
+"""A batch of sub-environments of one kind: their simulations, and the arrays that the kernels of episode.py work on.
+
+The single environment is a batch of one, so the vector environment runs the same code.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from servegym.envs.agent import PAIRS
+from servegym.envs.episode import BEGIN, EPISODE, KINDS, TERMS, TO_SET_HEADROOM, Table, play
+from servegym.envs.options import Options
+from servegym.simulator.build import STREAM_KEYS, random_stream
+from servegym.simulator.seconds import to_ps
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.state import ASKED, NEVER, OK
+from servegym.simulator import state as layout
+
+HEADROOM_PARAMS = ("peak", "decay")
+
+
+class Batch:
+    """N simulations, each paused at a decision of the agent or over; `table` has what they show and are told."""
+
+    def __init__(self, options: Options, n: int, asks_what_if: bool = False) -> None:
+        self.options = options
+        self.asks_what_if = asks_what_if
+        self.simulations: list[Simulation | None] = [None] * n
+        self.episode_seeds = [0] * n
+        fallback, config = options.fallback, options.config
+        columns = options.columns
+        self.table = Table(
+            episodes=np.zeros(n, EPISODE),
+            actions=np.zeros(n, np.int64),
+            levels=np.zeros((n, len(HEADROOM_PARAMS))),
+            slots=np.zeros((0, 2), np.int64),
+            fallback_params=np.zeros(0),
+            fallback_memory=np.zeros((n, fallback.memory_size(config) if fallback else 0)),
+            fallback_streams=np.zeros((n, 1), np.uint64),
+            features=columns,
+            row=np.zeros(columns.shape[1], np.float32),
+            observations=np.zeros((n, options.n_observed), np.float32),
+            masks=np.ones((n, options.n_actions), np.int8),
+        )
+
+    def __len__(self) -> int:
+        return len(self.simulations)
+
+    @property
+    def episodes(self) -> np.ndarray:
+        """EPISODE[N]."""
+        return self.table.episodes
+
+    def simulation(self, e: int = 0) -> Simulation:
+        """Return the simulation of a sub-environment that was reset."""
+        found = self.simulations[e]
+        assert found is not None
+        return found
+
+    def begin(self, e: int, sequence: np.random.SeedSequence) -> None:
+        """Prepare a fresh episode of sub-environment e, drawn from a sequence; `play` runs it to its first decision."""
+        options = self.options
+        trace = options.traces.draw(sequence)
+        seed = self.episode_seeds[e] = int(sequence.generate_state(1)[0])
+        simulation = self.simulations[e]
+        if simulation is None:
+            simulation = self.simulations[e] = Simulation(
+                trace,
+                options.config,
+                options.dispatch,
+                dispatch_params=options.dispatch_params,
+                seed=seed,
+                horizon_s=options.horizon_s,
+                asks_what_if=self.asks_what_if,
+            )
+        else:
+            simulation.restart(trace, seed)
+        simulation.keep_tally(options.slo)
+        self._fill_episode(e, simulation, seed)
+
+    def _fill_episode(self, e: int, simulation: Simulation, seed: int) -> None:
+        options, episode = self.options, self.episodes[e]
+        episode["kind"] = KINDS.index(options.kind)
+        episode["term"] = TERMS.index(options.reward)
+        episode["horizon_ps"] = NEVER if simulation.horizon_ps is None else simulation.horizon_ps
+        episode["is_cut"] = len(simulation.state.requests) < len(simulation.trace)
+        episode["interval_ps"] = to_ps(options.control_interval_s, "control_interval_s")
+        episode["most_pairs"] = options.most_pairs
+        episode["todo"] = BEGIN
+        if options.fallback is not None:
+            self.table.fallback_memory[e] = 0.0
+            self.table.fallback_streams[e] = random_stream(seed, STREAM_KEYS[options.fallback.kind])
+            params = options.fallback.param_values({}, simulation.trace)
+            self.table = self.table._replace(fallback_params=params)
+        if episode["kind"] == TO_SET_HEADROOM:
+            self.table = self.table._replace(slots=headroom_slots(simulation))
+        self.link(e)
+
+    def link(self, e: int) -> None:
+        """Tell the kernels where sub-environment e is in this process."""
+        shared, episode = self.simulation(e).state.shared[0], self.episodes[e]
+        episode["state_pointer"], episode["run_address"] = shared["state_pointer"], shared["run_address"]
+        fallback = self.options.fallback
+        episode["fallback_address"] = fallback.address if fallback else 0
+
+    def play(self) -> None:
+        """Run every sub-environment that has something to do to its next decision, or its end."""
+        while play(self.table):
+            for e in np.flatnonzero(self.episodes["todo"]):
+                self.simulation(int(e)).provide(int(self.episodes["status"][e]))
+                self.link(int(e))
+
+    def snapshot(self) -> "Batch":
+        """Return an independent copy."""
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Batch":
+        twin = copy.copy(self)
+        twin.simulations = [copy.deepcopy(each, memo) for each in self.simulations]
+        twin.episode_seeds = list(self.episode_seeds)
+        twin.table = Table(*(array.copy() for array in self.table))
+        twin._link_all()
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"table": tuple(self.table)}
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        self.__dict__.update(attributes)
+        self.table = Table(*attributes["table"])
+        self._link_all()
+
+    def _link_all(self) -> None:
+        for e, simulation in enumerate(self.simulations):
+            if simulation is not None:
+                self.link(e)
+
+
+def headroom_slots(simulation: Simulation) -> np.ndarray:
+    """Return int64[n, 2]: the places in `params` of every policy's peak and decay; ValueError if nobody has them."""
+    slots = []
+    for record, role in zip(simulation.state.policies, layout.ROLES, strict=True):
+        policy, _ = simulation.decider(role)
+        names = [param.name for param in policy.params] if policy else []
+        for k, name in enumerate(HEADROOM_PARAMS):
+            if name in names:
+                slots.append((int(record["params_begin"]) + names.index(name), k))
+    if not slots:
+        raise ValueError(
+            f"system = {simulation.dispatch.name!r}; no part of it has headroom (peak, decay): try 'n-tier'"
+        )
+    return np.array(slots, np.int64)
