@@ -54,6 +54,7 @@ _ARRAYS = {
     "faults": _records(layout.FAULT),
     "timers": _records(layout.TIMER),
     "timeouts_ps": types.Array(int64, 1, "C"),
+    "outlooks": _records(layout.OUTLOOK),
 }
 
 

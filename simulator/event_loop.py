@@ -93,6 +93,7 @@ def centre_of(state):
         state.faults,
         state.timers,
         state.timeouts_ps,
+        state.outlooks,
     )
 
 

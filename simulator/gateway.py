@@ -189,6 +189,7 @@ def _ask_again(state):
     r = np.int64(fifo.head)
     fifo.head = fifo.tail = NO_REQUEST
     fifo.n_waiting = fifo.waiting_blocks = fifo.n_once_preempted = 0
+    fifo.waiting_prefill_tokens = fifo.waiting_predicted_tokens = fifo.waiting_work = 0
     gateway.n_admission_holds += gateway.n_held
     gateway.n_held = 0
     while r != NO_REQUEST:

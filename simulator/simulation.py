@@ -31,7 +31,8 @@ class Simulation:
     """One cluster serving one trace, paused between events.
 
     `dispatch` is a Policy; `dispatch_params` sets its parameters by name. With `horizon_s` requests that arrive at
-    or after it are not offered and nothing happens after it.
+    or after it are not offered and nothing happens after it. `keeps_outlook` is for readers of outlook_views.py other than
+    its policies: refreshes of stale metrics store those values, too.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Simulation:
         dispatch_params: Mapping[str, float] | None = None,
         seed: int = 0,
         horizon_s: float | None = None,
+        keeps_outlook: bool = False,
     ) -> None:
         self.trace = trace
         self.config = config
@@ -51,6 +53,7 @@ class Simulation:
         self.seed = seed
         self.horizon_s = horizon_s
         self.horizon_ps = None if horizon_s is None else to_ps(horizon_s, "horizon_s")
+        self.keeps_outlook = keeps_outlook
         self.order = config.policy_of("ordering")
         self.state = build_state(self)
 
