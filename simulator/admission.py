@@ -3,6 +3,7 @@
 import numpy as np
 
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.seats import note_seat_change
 from servegym.simulator.state import NO_REQUEST
 from servegym.simulator.waiting import pop_waiting, return_waiting
 
@@ -19,6 +20,7 @@ def seat_head(state, instance, blocks, now_ps):
     r = pop_waiting(state, instance)
     state.slots[instance.first_slot + instance.n_running].request = r
     instance.n_running += 1
+    note_seat_change(instance)
     instance.free_blocks -= blocks
     instance.has_admitted = 1
     if state.requests[r].admitted_ps < 0:

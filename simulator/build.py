@@ -90,6 +90,7 @@ def build_state(simulation: "Simulation") -> layout.State:
         faults=faults,
         timers=records(len(requests) if has_timers else 0, layout.TIMER),
         timeouts_ps=_build_timeouts(config),
+        outlooks=records(m, layout.OUTLOOK),
         copied_shared=records(1, layout.SHARED),
         copied_instances=records(n_copies, layout.INSTANCE),
         copied_slots=records(n_copies * config.seats, layout.SLOT),
@@ -110,6 +111,7 @@ def build_state(simulation: "Simulation") -> layout.State:
         _slow_down(state.engines[number], factor)
     _fill_instances(state, config, len(rows))
     state.views["since_ps"] = -1
+    state.outlooks["changes"] = state.outlooks["freed_changes"] = -1
     set_addresses(state, simulation)
     return state
 
@@ -319,8 +321,15 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     deciders = (config.policy_of("estimation"), config.policy_of("remaining"))
     shared["n_observing"] = sum(bool(policy and policy.observe) for policy in deciders)
     shared["n_lost_metrics"] = sum(fault.kind == "metrics" for fault in config.faults)
+    shared["keeps_outlook"] = config.metrics_interval_s > 0 and _needs_outlook(simulation)
     shared["error_instance"] = layout.NO_INSTANCE
     shared["asked_request"] = NO_REQUEST
+
+
+def _needs_outlook(simulation: "Simulation") -> bool:
+    """Return whether anybody reads what requests are predicted to need."""
+    policies = [simulation.decider(role)[0] for role in layout.ROLES]
+    return simulation.keeps_outlook or any(policy and policy.uses_outlook for policy in policies)
 
 
 def _fill_gateway(state: layout.State, simulation: "Simulation") -> None:

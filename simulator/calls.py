@@ -55,6 +55,7 @@ _ARRAYS = {
     "timeouts_ps": types.Array(int64, 1, "C"),
     "tally": _records(layout.TALLY),
     "tariffs": _records(layout.TARIFF),
+    "outlooks": _records(layout.OUTLOOK),
 }
 
 

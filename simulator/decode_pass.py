@@ -7,7 +7,12 @@ Source: docs/engine.md sections 4 (step 1) and 5 (step 1).
 from servegym.simulator.block_arithmetic import in_block
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.preemption import choose_victim, evaluate_running_keys, preempt
-from servegym.simulator.seats import computed_by, count_decoder, find_next_finish
+from servegym.simulator.seats import (
+    computed_by,
+    count_decoder,
+    find_next_finish,
+    note_seat_change,
+)
 from servegym.simulator.state import OK, VLLM_V1
 
 
@@ -63,4 +68,5 @@ def skip_decoders(state, i, instance, first):
         count_decoder(state, i, instance, slot, 1)
     if first < instance.n_decoding:
         find_next_finish(state, instance)
+        note_seat_change(instance)
     return kv_tokens

@@ -36,6 +36,11 @@ def raise_engine_error(simulation: "Simulation") -> None:
         raise ValueError(
             f"a policy ({_deciders(simulation)}) looked at instance {i} around request {request}; there is 0 .. {m - 1}"
         )
+    if code == layout.NEEDS_OUTLOOK:
+        raise ValueError(
+            "metrics are refreshed every metrics_interval_s and store no predicted needs of running requests, which "
+            "something reads: build Simulation(..., keeps_outlook=True)"
+        )
     if code == layout.BAD_INSTANCE:
         raise ValueError(
             f"dispatch policy {policy!r} chose instance {i} for request {int(cluster['error_request'])}; it must be "

@@ -11,7 +11,7 @@ from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.migration import abort_moves_of
 from servegym.simulator.preemption import count_recomputed
 from servegym.simulator.scaling import leave_fleet, retire_if_empty, start_instance
-from servegym.simulator.seats import computed_by
+from servegym.simulator.seats import computed_by, note_seat_change
 from servegym.simulator.state import (
     ABSENT,
     ACTIVE,
@@ -110,6 +110,7 @@ def _lose_requests(state, i, now_ps):
     while instance.n_waiting > 0:
         _lose_request(state, int(pop_waiting(state, instance)), now_ps)
     instance.n_running = instance.n_decoding = 0
+    note_seat_change(instance)
     instance.kv_tokens = instance.held_tokens = 0
     instance.next_finish = NEVER
     instance.head = instance.tail = NO_REQUEST

@@ -8,7 +8,12 @@ import numpy as np
 from servegym.simulator.completions import complete
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.sarathi import start_sarathi
-from servegym.simulator.seats import blocks_for_stretch, count_decoder, slot_phase
+from servegym.simulator.seats import (
+    blocks_for_stretch,
+    count_decoder,
+    note_seat_change,
+    slot_phase,
+)
 from servegym.simulator.state import (
     IDLE_REFUSES_HEAD,
     NEVER,
@@ -116,6 +121,7 @@ def _collect_slots(state, i, instance, now_ps):
     """Keep the decoders that go on, then finished prefills as decoders, then the unfinished prefill."""
     base, end = instance.first_slot, instance.first_slot + instance.n_running
     first_prefill = kept = base + instance.n_decoding
+    n_before = instance.n_decoding
     if instance.is_decoding and instance.next_finish <= instance.iteration:
         kept = _finish_decoders(state, i, instance, now_ps)
     for p in range(first_prefill, end):
@@ -138,6 +144,8 @@ def _collect_slots(state, i, instance, now_ps):
         count_decoder(state, i, instance, slot, 1)
         instance.n_decoding += 1
         kept += 1
+    if kept != end or instance.n_decoding != n_before:  # who finished left a gap
+        note_seat_change(instance)
     instance.n_running = kept - base
 
 

@@ -63,6 +63,7 @@ def centre_of(state):
         state.timeouts_ps,
         state.tally,
         state.tariffs,
+        state.outlooks,
     )
 
 

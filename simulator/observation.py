@@ -5,6 +5,7 @@ Source: docs/engine.md section 9.
 
 from servegym.simulator.calls import call_catch_up
 from servegym.simulator.kernel import kernel
+from servegym.simulator.predicted_work import kv_work, predicted_left
 from servegym.simulator.refresh import last_refresh_ps, restart_view
 from servegym.simulator.state import COUNTS
 from servegym.simulator.tiers import view_row
@@ -36,5 +37,9 @@ def _add_placement(state, router, i, request, refresh_ps):
     view.waiting += 1
     view.waiting_blocks += blocks
     view.held_tokens += request.prompt_tokens + request.predicted_tokens
+    known, left = request.prompt_tokens + request.generated, predicted_left(request, request.generated)
+    view.waiting_prefill_tokens += known
+    view.waiting_predicted_tokens += left
+    view.waiting_work += kv_work(int(known), left)
     if state.shared[0].counts_tiers:
         state.tiers[view_row(state, index) + request.tier] += 1

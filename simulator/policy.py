@@ -121,6 +121,15 @@ class Policy:
         )
 
     @property
+    def uses_outlook(self) -> bool:
+        """Whether the function, or a helper of it, reads what waiting or running requests are predicted to need."""
+        return any(
+            getattr(value, "__module__", "") == OUTLOOK_VIEWS
+            for function in reachable_functions(self.function)
+            for _, value in names_of(function)
+        )
+
+    @property
     def address(self) -> int:
         """The address of the compiled function in this process (compiles on first use)."""
         return self._address_of(self.function, SIGNATURES[self.kind])
@@ -185,6 +194,7 @@ class Policy:
 
 MOST_MEMORY = 10**8  # floats
 AGENT = "agent"  # the policies of that name wait for the caller of an environment (envs/agent.py); listed nowhere
+OUTLOOK_VIEWS = "servegym.simulator.outlook_views"
 WHAT_IF = {
     "predicted_finish_s",
     "finish_within_s",

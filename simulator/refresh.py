@@ -6,6 +6,7 @@ instance's metrics are lost (section 14) the last one before holds.
 
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.outlook import store_outlook
 from servegym.simulator.seats import computed_by
 from servegym.simulator.state import NEVER, NO_REQUEST, STATIC
 from servegym.simulator.tiers import seen_row, tier_row, view_row
@@ -43,6 +44,8 @@ def store_observed(state, i, refresh_ps):
     if state.shared[0].counts_tiers:
         for p in range(state.shared[0].n_tiers):
             state.tiers[seen_row(state, i) + p] = state.tiers[tier_row(state, i) + p]
+    if state.shared[0].keeps_outlook:
+        store_outlook(state, i, refresh_ps)
 
 
 @cold_kernel
@@ -51,6 +54,7 @@ def restart_view(state, view, refresh_ps):
     record = state.views[view]
     record.since_ps = refresh_ps
     record.waiting = record.waiting_blocks = record.held_tokens = record.first_blocks = 0
+    record.waiting_prefill_tokens = record.waiting_predicted_tokens = record.waiting_work = 0
     if state.shared[0].counts_tiers:
         for p in range(state.shared[0].n_tiers):
             state.tiers[view_row(state, view) + p] = 0

@@ -11,6 +11,13 @@ from servegym.simulator.state import NEVER
 
 
 @kernel
+def note_seat_change(instance):
+    """Note that who runs, or who of them decodes, is another than before (mutates seat_changes, seats_iteration)."""
+    instance.seat_changes += 1
+    instance.seats_iteration = instance.iteration
+
+
+@kernel
 def slot_phase(state, slot):
     """Return a decoder's place in its instance's part of `phases`."""
     request = state.requests[slot.request]
@@ -78,6 +85,7 @@ def remove_slot(state, instance, position):
         state.slots[p].finish_iteration = state.slots[p + 1].finish_iteration
         state.slots[p].request = state.slots[p + 1].request
     instance.n_running -= 1
+    note_seat_change(instance)
     if position < instance.n_decoding:
         instance.n_decoding -= 1
 
@@ -124,3 +132,4 @@ def insert_decoder(state, i, instance, r):
     count_decoder(state, i, instance, slot, 1)
     instance.n_decoding += 1
     instance.n_running += 1
+    note_seat_change(instance)

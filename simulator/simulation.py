@@ -33,7 +33,8 @@ class Simulation:
 
     `dispatch` is a Policy; `dispatch_params` sets its parameters by name. With `horizon_s` requests that arrive at
     or after it are not offered and nothing happens after it. asks_what_if: whether somebody may ask what would happen
-    (the dispatch policy says so by itself).
+    (the dispatch policy says so by itself). keeps_outlook: whether somebody else than its policies reads
+    outlook_views.py, so that refreshes of stale metrics store those values, too.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Simulation:
         seed: int = 0,
         horizon_s: float | None = None,
         asks_what_if: bool = False,
+        keeps_outlook: bool = False,
     ) -> None:
         self.asks_what_if = asks_what_if or dispatch.uses_what_if
         self.trace = trace
@@ -55,6 +57,7 @@ class Simulation:
         self.seed = seed
         self.horizon_s = horizon_s
         self.horizon_ps = None if horizon_s is None else to_ps(horizon_s, "horizon_s")
+        self.keeps_outlook = keeps_outlook
         self.order = config.policy_of("ordering")
         self.state = build_state(self)
 

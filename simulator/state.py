@@ -28,6 +28,7 @@ OK, NO_PROGRESS, IDLE_REFUSES_HEAD, TIME_OVERFLOW = 0, 1, 2, 3
 BAD_INSTANCE, HELD_FOREVER, BAD_READ, BAD_KEY = 4, 5, 6, 7
 BAD_QUEUE, BAD_MOVE, LEDGER_FULL, NEEDS_INSTANTS = 8, 9, 10, 11
 ASKED = 12  # a decision waits for an agent outside: no error, the run goes on with its answer
+NEEDS_OUTLOOK = 13
 
 COUNTS, BLOCKS = 0, 1  # how much of an instance a reader wants up to date
 
@@ -123,6 +124,9 @@ QUEUE = np.dtype(
         ("tail", "i8"),
         ("n_waiting", "i8"),
         ("waiting_blocks", "i8"),
+        ("waiting_prefill_tokens", "i8"),
+        ("waiting_predicted_tokens", "i8"),
+        ("waiting_work", "i8"),
         ("n_once_preempted", "i8"),
     ]
 )
@@ -252,6 +256,7 @@ SHARED = np.dtype(
         ("snapshot_interval_ps", "i8"),  # 0: what-if sees the present
         ("n_observing", "i8"),  # policies that are shown completions
         ("n_lost_metrics", "i8"),  # faults of that kind in the schedule
+        ("keeps_outlook", "i8"),  # 1: refreshes store what the running requests are predicted to need
         ("now_ps", "i8"),  # the instant being decided
         ("is_early", "i8"),  # 1: the refreshes of the instant being played are still to come
         ("router", "i8"),  # who decides it
@@ -297,7 +302,8 @@ ENGINE = np.dtype(
     ]
 )
 
-# Three cache lines: what dispatch reads, what every iteration changes, what follows them; then the rest, three more.
+# Four cache lines: what dispatch reads, what every iteration changes, what changes with who waits or runs, what
+# follows iterations; then the rest, three more.
 INSTANCE = np.dtype(
     [
         ("event_ps", "i8"),  # the first instant at which counts may differ from what stands here
@@ -324,11 +330,16 @@ INSTANCE = np.dtype(
         ("head", "i4"),  # fcfs: first of a linked list; else root of a skew heap
         ("tail", "i4"),
         ("waiting_blocks", "i8"),
-        ("n_iterations", "i8"),
+        ("waiting_prefill_tokens", "i8"),  # prompt + streamed tokens of those that wait
+        ("waiting_predicted_tokens", "i8"),  # output they are predicted to have left
+        ("waiting_work", "i8"),  # KV-token work, see predicted_work.py
+        ("seat_changes", "i8"),  # how often it changed who runs or who of them decodes
+        ("seats_iteration", "i8"),  # `iteration` at the last of them
+        ("first_slot", "i8"),  # this instance's part of `slots`
         ("released_ps", "i8"),  # last iteration end that finished a request or had admitted one
+        ("n_iterations", "i8"),
         ("largest_kv_tokens", "i8"),  # seen in one iteration, for the profile's fitted range
         ("largest_prefill_tokens", "i8"),
-        ("first_slot", "i8"),  # this instance's part of `slots`
         ("least_free_blocks", "i4"),  # ever
         ("n_parked", "i4"),  # seats of requests that move: stopped here, or expected here
         ("n_preemptions", "i4"),
@@ -359,7 +370,7 @@ INSTANCE = np.dtype(
         ("own_engine", "i4"),  # row of `engines` when it is not slowed
         ("was_before_crash", "i4"),  # its condition
         ("snapshot_ps", "i8"),  # when its copy for what-if was taken
-        ("spare", "i8", (2,)),  # to the end of the line
+        ("spare", "i8", (5,)),  # to the end of the line
     ]
 )
 
@@ -407,6 +418,49 @@ VIEW = np.dtype(
         ("waiting_blocks", "i8"),
         ("held_tokens", "i8"),
         ("first_blocks", "i8"),  # of the first of them
+        ("waiting_prefill_tokens", "i8"),
+        ("waiting_predicted_tokens", "i8"),
+        ("waiting_work", "i8"),
+    ]
+)
+
+# What the running requests of one instance are predicted to need (outlook.py): a cache of a walk over its seats, one of
+# the blocks they free, and what a refresh has stored. Decoders are due, or overdue: they have outlived their prediction.
+FREED_BUCKETS = 24  # by iterations left: [1, 2), [2, 4), ...
+OUTLOOK = np.dtype(
+    [
+        ("changes", "i8"),  # seat_changes at the walk; -1: none yet
+        ("iteration", "i8"),  # at the walk
+        ("next_due", "i8"),  # iteration that ends the first prediction to be outlived; NEVER: none
+        ("last_due", "i8"),  # the last one
+        ("n_due", "i8"),
+        ("due_left", "i8"),  # tokens, of all that are due together
+        ("due_known", "i8"),
+        ("due_work", "i8"),
+        ("still_left", "i8"),  # the same of those that prefill
+        ("still_known", "i8"),
+        ("still_work", "i8"),
+        ("next_still", "i8"),  # tokens left of the first of them to end; 0: none prefills
+        ("n_still", "i4"),
+        ("is_batch", "i4"),  # 1: static, all end with the last
+        ("freed_changes", "i8"),  # seat_changes when `freed` was filled
+        ("freed_blocks", "i8"),  # sum of `freed`
+        ("seen_tokens_left", "i8"),  # from here on: at the last refresh
+        ("seen_end_tokens", "i8"),
+        ("seen_work", "i8"),
+        ("seen_next_left", "i8"),
+        ("seen_prefilling", "i8"),
+        ("seen_prefill_tokens", "i8"),
+        ("seen_decoding", "i8"),
+        ("seen_kv_tokens", "i8"),
+        ("seen_waiting_prefill_tokens", "i8"),
+        ("seen_waiting_predicted_tokens", "i8"),
+        ("seen_waiting_work", "i8"),
+        ("seen_since", "i8"),  # iterations since the last change of seats
+        ("seen_freed_blocks", "i8"),
+        ("spare", "i8", (4,)),
+        ("freed", "i4", (FREED_BUCKETS,)),  # blocks of those that end in a bucket
+        ("seen_freed", "i4", (FREED_BUCKETS,)),
     ]
 )
 
@@ -437,6 +491,7 @@ class State(NamedTuple):
     timeouts_ps: np.ndarray  # int64[K], NEVER for none; empty without any
     tally: np.ndarray  # TALLY[1]
     tariffs: np.ndarray  # TARIFF[K]
+    outlooks: np.ndarray  # OUTLOOK[M]
     # What-if (what_if.py): instances as they stood at the last snapshot, if asked for, then one to play with.
     copied_shared: np.ndarray  # SHARED[1]
     copied_instances: np.ndarray  # INSTANCE[1] or [M + 1]
@@ -483,6 +538,7 @@ class Centre(NamedTuple):
     timeouts_ps: np.ndarray
     tally: np.ndarray
     tariffs: np.ndarray
+    outlooks: np.ndarray
 
 
 class Copies(NamedTuple):

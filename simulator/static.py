@@ -8,6 +8,7 @@ import numpy as np
 from servegym.simulator.admission import seat_head
 from servegym.simulator.completions import complete
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.seats import note_seat_change
 from servegym.simulator.state import IDLE_REFUSES_HEAD, LATEST_PS, NEVER, OK
 from servegym.simulator.stretch import launch, run_on
 from servegym.simulator.tally import tally_first_token
@@ -93,6 +94,7 @@ def _stream_first_tokens(state, instance, now_ps):
         instance.next_finish = min(instance.next_finish, state.slots[p].finish_iteration)
         instance.kv_tokens += request.prompt_tokens + request.output_tokens - left
     instance.n_decoding = instance.n_running
+    note_seat_change(instance)
 
 
 @kernel
@@ -116,6 +118,7 @@ def _retire(state, instance):
         )
     instance.n_decoding = end - instance.first_slot
     instance.next_finish = least
+    note_seat_change(instance)
 
 
 @kernel
@@ -124,5 +127,6 @@ def _finish_batch(state, i, instance, now_ps):
     for p in range(base, base + instance.n_running):
         complete(state, i, instance, np.int64(state.slots[p].request), now_ps)
     instance.n_running = 0
+    note_seat_change(instance)
     instance.is_batch_closed = 0
     instance.free_blocks = state.engines[instance.engine].kv_blocks

@@ -59,9 +59,9 @@ def n_waiting(cluster, i):
     """Return the requests waiting at instance i, preempted ones included."""
     i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
-        view = _observe(cluster, i)
+        view = observed(cluster, i)
         return cluster.instances[i].seen_waiting + cluster.views[view].waiting
-    return _counted(cluster, i).n_waiting
+    return counted(cluster, i).n_waiting
 
 
 @kernel
@@ -69,9 +69,9 @@ def n_running(cluster, i):
     """Return the requests running at instance i."""
     i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
-        _observe(cluster, i)
+        observed(cluster, i)
         return cluster.instances[i].seen_running
-    return _counted(cluster, i).n_running
+    return counted(cluster, i).n_running
 
 
 @kernel
@@ -79,9 +79,9 @@ def used_blocks(cluster, i):
     """Return the KV blocks in use at instance i, those of the iteration in flight included."""
     i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
-        _observe(cluster, i)
+        observed(cluster, i)
         return cluster.instances[i].seen_used_blocks
-    return kv_blocks(cluster, i) - _measured(cluster, i).free_blocks
+    return kv_blocks(cluster, i) - measured(cluster, i).free_blocks
 
 
 @kernel
@@ -102,9 +102,9 @@ def waiting_blocks(cluster, i):
     """Return the blocks that the waiting requests of instance i need for what they know (prompt and streamed)."""
     i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
-        view = _observe(cluster, i)
+        view = observed(cluster, i)
         return cluster.instances[i].seen_waiting_blocks + cluster.views[view].waiting_blocks
-    return _counted(cluster, i).waiting_blocks
+    return counted(cluster, i).waiting_blocks
 
 
 @kernel
@@ -112,9 +112,9 @@ def held_tokens(cluster, i):
     """Return the prompt and predicted output tokens of all requests at instance i, waiting or running."""
     i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
-        view = _observe(cluster, i)
+        view = observed(cluster, i)
         return cluster.instances[i].seen_held_tokens + cluster.views[view].held_tokens
-    return _counted(cluster, i).held_tokens
+    return counted(cluster, i).held_tokens
 
 
 @kernel
@@ -122,10 +122,10 @@ def head_blocks(cluster, i):
     """Return the blocks that the first waiting request of instance i needs for what it knows; 0 if none waits."""
     i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
-        view = _observe(cluster, i)
+        view = observed(cluster, i)
         seen = cluster.instances[i].seen_head_blocks
         return seen if seen > 0 else cluster.views[view].first_blocks
-    instance = _counted(cluster, i)
+    instance = counted(cluster, i)
     if instance.head == NO_REQUEST:
         return 0
     request = state_at(cluster.shared[0].state_pointer).requests[instance.head]
@@ -137,10 +137,10 @@ def context_tokens(cluster, i):
     """Return the tokens whose KV instance i's running requests have."""
     i = checked(cluster, i)
     if cluster.shared[0].metrics_interval_ps > 0:
-        _observe(cluster, i)
+        observed(cluster, i)
         return cluster.instances[i].seen_context_tokens
     state = state_at(cluster.shared[0].state_pointer)
-    return context_of(state, _measured(cluster, i), cluster.shared[0].now_ps)
+    return context_of(state, measured(cluster, i), cluster.shared[0].now_ps)
 
 
 @kernel
@@ -153,9 +153,9 @@ def tier_count(cluster, i, p):
         return n_waiting(cluster, i) + n_running(cluster, i)
     tiers = state_at(cluster.shared[0].state_pointer).tiers
     if cluster.shared[0].metrics_interval_ps > 0:
-        view = _observe(cluster, i)
+        view = observed(cluster, i)
         return tiers[seen_row(cluster, i) + p] + tiers[view_row(cluster, view) + p]
-    _counted(cluster, i)
+    counted(cluster, i)
     return tiers[tier_row(cluster, i) + p]
 
 
@@ -187,7 +187,7 @@ def block_size(cluster):
 @kernel
 def n_preempted_waiting(cluster, i):
     """Return the waiting requests of instance i that were ever preempted (the truth)."""
-    return _counted(cluster, checked(cluster, i)).n_once_preempted
+    return counted(cluster, checked(cluster, i)).n_once_preempted
 
 
 @kernel
@@ -210,7 +210,7 @@ def is_draining(cluster, i):
     i = checked(cluster, i)
     if cluster.instances[i].condition != DRAINING:
         return False
-    instance = _counted(cluster, i)
+    instance = counted(cluster, i)
     n_here = instance.n_running + instance.n_waiting + instance.n_parked
     return n_here + instance.n_incoming > 0  # else it is absent, though nobody has looked yet
 
@@ -226,14 +226,14 @@ def is_accepting(cluster, request, i):
     if limit < 0:
         return True
     if limit > 0:
-        return _counted(cluster, i).n_waiting < limit
+        return counted(cluster, i).n_waiting < limit
     return _has_room(cluster, request, i, engine)
 
 
 @cold_kernel
 def _has_room(cluster, request, i, engine):
     """Return whether the engine would admit the request at its next iteration, behind those that wait (pull)."""
-    instance = _measured(cluster, i)
+    instance = measured(cluster, i)
     seated = instance.n_running + instance.n_waiting
     if engine.kind == STATIC:
         return instance.is_batch_closed == 0 and seated < engine.batch_size
@@ -285,7 +285,7 @@ def has_taker(cluster, request):
 @kernel
 def n_decoding(cluster, i):
     """Return the running requests of instance i that decode, the first of its running ones (the truth)."""
-    return _measured(cluster, checked(cluster, i)).n_decoding
+    return measured(cluster, checked(cluster, i)).n_decoding
 
 
 @kernel
@@ -306,7 +306,7 @@ def running_blocks(cluster, i, k):
 def n_movable(cluster, i):
     """Return the requests of instance i that may be moved: waiting, or running and decoding (the truth)."""
     i = checked(cluster, i)
-    return _measured(cluster, i).n_waiting + cluster.instances[i].n_decoding
+    return measured(cluster, i).n_waiting + cluster.instances[i].n_decoding
 
 
 @kernel
@@ -316,7 +316,7 @@ def least_urgent_waiting(cluster, i, most_blocks):
     The largest tier, then the fewest blocks, then the earliest arrival, among those that need at most so many blocks.
     """
     state, chosen = state_at(cluster.shared[0].state_pointer), NO_REQUEST
-    r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
+    r = first_in_walk(state, counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:
         if known_blocks(state, state.requests[r]) <= most_blocks and (
             chosen == NO_REQUEST or _moves_before(state, r, chosen)
@@ -341,7 +341,7 @@ def _moves_before(state, a, b):
 def write_waiting(cluster, i, destination, moves, n):
     """Write a move of each waiting request of instance i behind the n in moves, if there is room; return how many."""
     state = state_at(cluster.shared[0].state_pointer)
-    r = first_in_walk(state, _counted(cluster, checked(cluster, i)).head)
+    r = first_in_walk(state, counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:
         if n < moves.shape[0]:
             moves[n, 0], moves[n, 1], moves[n, 2] = i, destination, r
@@ -449,8 +449,8 @@ def preemptions(request):
 
 
 @kernel
-def _counted(cluster, i):
-    """Return instance i with all counts of now."""
+def counted(cluster, i):
+    """Return the record of instance i with all counts of now."""
     instance = cluster.instances[i]
     if instance.event_ps <= cluster.shared[0].now_ps:
         _catch_up(cluster, i, cluster.shared[0].now_ps, COUNTS)
@@ -458,8 +458,8 @@ def _counted(cluster, i):
 
 
 @kernel
-def _measured(cluster, i):
-    """Return instance i with counts and blocks of now."""
+def measured(cluster, i):
+    """Return the record of instance i with counts and blocks of now."""
     instance = cluster.instances[i]
     if (
         instance.event_ps <= cluster.shared[0].now_ps
@@ -470,7 +470,7 @@ def _measured(cluster, i):
 
 
 @kernel
-def _observe(cluster, i):
+def observed(cluster, i):
     """Bring instance i's last refresh up to date; return the index of this router's view of it."""
     shared = cluster.shared[0]
     refresh_ps = last_refresh_ps(shared, cluster.instances[i], shared.now_ps)

@@ -10,6 +10,7 @@ import numpy as np
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import call_order
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.predicted_work import kv_work, predicted_left
 from servegym.simulator.state import (
     BAD_KEY,
     BY_POLICY,
@@ -151,9 +152,14 @@ def reorder_waiting(state, instance, now_ps):
 
 @kernel
 def _count_waiting(state, instance, r, sign):
+    request = state.requests[r]
+    known, left = request.prompt_tokens + request.generated, predicted_left(request, request.generated)
     instance.n_waiting += sign
-    instance.waiting_blocks += sign * known_blocks(state, state.requests[r])
-    if state.requests[r].preemptions > 0:
+    instance.waiting_blocks += sign * blocks_for(state.shared[0], known)
+    instance.waiting_prefill_tokens += sign * known
+    instance.waiting_predicted_tokens += sign * left
+    instance.waiting_work += sign * kv_work(int(known), left)
+    if request.preemptions > 0:
         instance.n_once_preempted += sign
 
 
