@@ -88,9 +88,7 @@ class EpisodeTraces:
     def draw_requests(self, sequence: np.random.SeedSequence) -> Trace:
         """Return the requests of an episode at the rate asked for, tiers as they are."""
         if isinstance(self.source, Workload):
-            drawn = generate(
-                self.source, self.n_requests, self.rate_per_s, sequence, self.arrivals
-            )
+            drawn = generate(self.source, self.n_requests, self.rate_per_s, sequence, self.arrivals)
         else:
             n_starts = len(self.source) - self.n_requests + 1
             start = int(stream(sequence, "episode window").integers(n_starts))
@@ -110,9 +108,7 @@ def find_source(workload: str | Path | Workload | Trace) -> Source:
     if isinstance(workload, Trace | Workload):
         return workload
     if not isinstance(workload, str | Path):
-        raise ValueError(
-            f"workload = {workload!r}; must be a name, a path, a Workload or a Trace"
-        )
+        raise ValueError(f"workload = {workload!r}; must be a name, a path, a Workload or a Trace")
     is_file = Path(workload).is_file()
     if str(workload).endswith(FILE_ENDING) and not is_file:
         raise ValueError(f"workload = {str(workload)!r}; there is no such file")

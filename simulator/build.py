@@ -288,9 +288,7 @@ def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) 
     return requests
 
 
-def _offered(
-    trace: Trace, config: ClusterConfig, horizon_ps: int | None
-) -> tuple[np.ndarray, int]:
+def _offered(trace: Trace, config: ClusterConfig, horizon_ps: int | None) -> tuple[np.ndarray, int]:
     """Return all arrivals, ps, and how many come before the horizon; ValueError for one that cannot be taken."""
     arrival_ps = rint_ps(trace.arrival_s)
     n = (

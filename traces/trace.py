@@ -74,7 +74,6 @@ class Trace:
         """Check every column; ValueError names the field, the value and the index at fault."""
         times = check_arrivals(arrival_s)
         self._set(
-            len(times),
             {
                 "arrival_s": frozen(times),
                 "prompt_tokens": frozen(check_tokens("prompt_tokens", prompt_tokens)),
@@ -85,35 +84,36 @@ class Trace:
                 "model": model,
                 "session": session,
                 "prefix_blocks": prefix_blocks,
-            },
-            name=name,
-            source=source,
-            notes=tuple(notes),
-            report=report,
-            resolution_s=resolution_s,
+                "name": name,
+                "source": source,
+                "notes": tuple(notes),
+                "report": report,
+                "resolution_s": resolution_s,
+            }
         )
 
     def replaced(self, **fields: Any) -> "Trace":
         """Return a trace with other fields; only those are checked, the rest is shared, not copied.
 
-        ValueError as in __init__, also for a column whose length is not the trace's.
+        ValueError as in __init__, TypeError for what is no field.
         """
-        if unknown := fields.keys() - set(TRACE_FIELDS):
-            raise TypeError(f"{', '.join(sorted(unknown))}; no field of a trace")
-        columns = {name: fields.pop(name) for name in COLUMNS if name in fields}
-        for name in columns.keys() & CHECKS.keys():
-            columns[name] = frozen(CHECKS[name](columns[name]))
-        kept = {name: self.__dict__[name] for name in TRACE_FIELDS}
+        values = {name: self.__dict__[name] for name in TRACE_FIELDS}
+        for name, value in fields.items():
+            if name not in values:
+                raise TypeError(f"{name}; no field of a trace")
+            values[name] = frozen(CHECKS[name](value)) if name in CHECKS else value
         twin = object.__new__(type(self))
-        twin._set(len(columns.get("arrival_s", self)), columns, **(kept | columns | fields))
+        twin._set(values)
         return twin
 
-    def _set(self, n: int, columns: dict[str, Any], **fields: Any) -> None:
-        """Set the fields, columns among them; ValueError for a column that has not n rows."""
-        for field, column in columns.items():
+    def _set(self, values: dict[str, Any]) -> None:
+        """Set all fields; ValueError for a column that has not a row a request."""
+        n = len(values["arrival_s"])
+        for field in COLUMNS:
+            column = values[field]
             if column is not None and len(column) != n:
                 raise ValueError(f"{field} has {len(column)} rows; arrival_s has {n}")
-        self.__dict__.update(columns | fields)
+        self.__dict__.update(values)
 
     def __setstate__(self, state: dict) -> None:
         """Unpickled arrays come back writable: make them read-only again."""
