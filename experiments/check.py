@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from servegym.baselines.offered_rate import Source
 from servegym.baselines.saturation import saturation_rate
 from servegym.baselines.systems import System
 from servegym.experiments.grid import COUNTERS, STATUSES, Cell, CellError, play_cell
-from servegym.experiments.sources import Source, at_rate, traces_by_seed, with_tiers
+from servegym.experiments.sources import at_rate, traces_by_seed, with_tiers
 from servegym.simulator.config import ClusterConfig
 
 LOADS = (0.6, 0.85, 1.0, 1.15)  # relaxed, busy, the limit, overload

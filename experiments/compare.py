@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from servegym.baselines.offered_rate import check_load_and_rate
 from servegym.baselines.saturation import saturation_rate
 from servegym.baselines.simulate import with_options
 from servegym.baselines.systems import System, find_system, system_names
@@ -23,7 +24,6 @@ from servegym.experiments.progress import announce_compilation, bar
 from servegym.experiments.rerun import command_line
 from servegym.experiments.sources import (
     at_rate,
-    check_load_and_rate,
     find_source,
     mean_rate,
     source_options,

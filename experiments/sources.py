@@ -1,22 +1,18 @@
-"""What is played and how fast: a trace file or a fitted workload, at a load, a rate or as recorded.
+"""What is played: a trace file or a fitted workload, at a load, a rate or as recorded (offered_rate).
 
-Load 1.0 is what the cluster sustains with the lengths of the whole source (saturation); every seed's
-own mean rate is then exactly `load` times that, so blocks differ in lengths and bursts, not in rate.
+Every seed's own mean rate is exactly the one asked for.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from servegym.baselines.offered_rate import Source, offered_rate
 from servegym.baselines.saturation import scale_to_rate
 from servegym.experiments.blocks import blocks_of_file, draws_of_workload
 from servegym.traces import Trace, Workload
 from servegym.traces import load as load_trace
 from servegym.traces import workload as find_workload
-
-Source = Trace | Workload
 
 
 def find_source(trace: Trace | str | Path | None, workload: str | Path | Workload) -> Source:
@@ -46,17 +42,6 @@ def with_tiers(traces: Mapping[int, Trace], mix: str | None, tiers: int) -> dict
     return {seed: trace.assign_tiers(mix, seed, tiers) for seed, trace in traces.items()}
 
 
-def check_load_and_rate(source: Source, load: float | None, rate_per_s: float | None) -> None:
-    """ValueError unless at most one is given, it is > 0, and the source has a rate without either."""
-    if load is not None and rate_per_s is not None:
-        raise ValueError("load and rate exclude each other; give one of --load and --rate")
-    for name, value in (("load", load), ("rate", rate_per_s)):
-        if value is not None and not (np.isfinite(value) and value > 0.0):
-            raise ValueError(f"{name} = {value}; must be finite and > 0")
-    if isinstance(source, Workload) and source.recorded_rate_per_s is load is rate_per_s is None:
-        raise ValueError(f"{source.name} was recorded without times; give --load or --rate")
-
-
 def at_rate(
     traces: Mapping[int, Trace],
     source: Source,
@@ -68,9 +53,7 @@ def at_rate(
 
     Neither: a trace as it is, a workload at its recorded rate. ValueError for a trace without a rate.
     """
-    rate = rate_per_s if load is None else load * saturation_per_s
-    if rate is None and isinstance(source, Workload):
-        rate = source.recorded_rate_per_s
+    rate = offered_rate(source, load, rate_per_s, saturation_per_s)
     if rate is None:
         return dict(traces)
     return {seed: scale_to_rate(trace, rate) for seed, trace in traces.items()}

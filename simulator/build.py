@@ -1,7 +1,7 @@
 """From trace, config and policies to the arrays of a fresh state."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -76,9 +76,7 @@ def build_state(simulation: "Simulation") -> layout.State:
         views=records(n_views, layout.VIEW),
         params=params,
         memory=memory,
-        streams=np.array(
-            [random_stream(simulation.seed, STREAM_KEYS[role]) for role in layout.ROLES], np.uint64
-        ),
+        streams=_build_streams(simulation),
         policies=policies,
         gateway=records(1, layout.GATEWAY),
         queues=records(_n_queues(trace, config) + 1, layout.QUEUE),
@@ -116,27 +114,83 @@ def build_state(simulation: "Simulation") -> layout.State:
     return state
 
 
+class Blank(NamedTuple):
+    """A state before the first arrival, to play in again."""
+
+    state: layout.State
+    copies: tuple[tuple[np.ndarray, np.ndarray], ...]  # an array's bytes, and as they were
+
+
+REDRAWN = ("requests", "params", "streams")  # follow from trace and seed
+
+
+def blank_of(state: layout.State) -> Blank:
+    """Return the fresh state with a copy of all in it that follows from the config alone."""
+    kept = (a for name, a in zip(state._fields, state, strict=True) if name not in REDRAWN)
+    in_bytes = [array.reshape(-1).view(np.uint8) for array in kept if array.size]
+    return Blank(state, tuple((array, array.copy()) for array in in_bytes))
+
+
+def restart_state(simulation: "Simulation", blank: Blank | None) -> Blank:
+    """Return the state before the first arrival, in the arrays of a blank one where they fit (mutates them).
+
+    They fit as many requests in as many queues. ValueError as in build_state; the blank one is then as it was.
+    """
+    config, trace = simulation.config, simulation.trace
+    arrival_ps, n = _offered(trace, config, simulation.horizon_ps)
+    n_queues = _n_queues(trace, config) + 1
+    if blank is None or (len(blank.state.requests), len(blank.state.queues)) != (n, n_queues):
+        return blank_of(build_state(simulation))
+    params, streams = _build_params(simulation), _build_streams(simulation)
+    state = blank.state
+    for array, before in blank.copies:
+        array[:] = before
+    state.params[:], state.streams[:] = params, streams
+    _fill_from_trace(state.requests, trace, arrival_ps, config.block_size)
+    state.gateway[0]["queue_by_tenant"] = _queues_by_tenant(trace, config)
+    return blank
+
+
+def _build_streams(simulation: "Simulation") -> np.ndarray:
+    """Return the start of the random stream of every decision that somebody takes, 0 for the others."""
+    starts = [
+        random_stream(simulation.seed, STREAM_KEYS[role]) if simulation.decider(role)[0] else 0
+        for role in layout.ROLES
+    ]
+    return np.array(starts, np.uint64)
+
+
+def _build_params(simulation: "Simulation") -> np.ndarray:
+    """Return the parameters of all policies, float64, by role; those without a value at the trace's default."""
+    deciders = map(simulation.decider, layout.ROLES)
+    values = [policy.param_values(given, simulation.trace) for policy, given in deciders if policy]
+    return np.concatenate([np.zeros(0), *values])
+
+
 def _build_policies(
     simulation: "Simulation",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return params, memory and POLICY[roles], without addresses."""
     policies = records(len(layout.ROLES), layout.POLICY)
-    params: list[float] = []
-    n_memory = 0
+    n_params = n_memory = 0
     for record, role in zip(policies, layout.ROLES, strict=True):
-        policy, given = simulation.decider(role)
-        record["params_begin"], record["memory_begin"] = len(params), n_memory
+        policy, _ = simulation.decider(role)
+        record["params_begin"], record["memory_begin"] = n_params, n_memory
         if policy is not None:
-            params.extend(policy.param_values(given, simulation.trace))
+            n_params += len(policy.params)
             n_memory += policy.memory_size(simulation.config)
-        record["params_end"], record["memory_end"] = len(params), n_memory
-    return np.array(params, np.float64), np.zeros(n_memory), policies
+        record["params_end"], record["memory_end"] = n_params, n_memory
+    return _build_params(simulation), np.zeros(n_memory), policies
 
 
 def _n_queues(trace: Trace, config: ClusterConfig) -> int:
     if config.queue_by == "tenant":
         return len(trace.tenant.names) if trace.tenant else 1
     return config.tiers if config.queue_by == "tier" else 1
+
+
+def _queues_by_tenant(trace: Trace, config: ClusterConfig) -> bool:
+    return config.queue_by == "tenant" and trace.tenant is not None
 
 
 def counts_tiers(config: ClusterConfig) -> bool:
@@ -241,6 +295,14 @@ def link_state(state: layout.State) -> None:
 
 def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) -> np.ndarray:
     """Return the records of the offered requests; ValueError for a tier that the config lacks."""
+    arrival_ps, n = _offered(trace, config, horizon_ps)
+    requests = records(n, layout.REQUEST, is_zeroed=False)
+    _fill_from_trace(requests, trace, arrival_ps, config.block_size)
+    return requests
+
+
+def _offered(trace: Trace, config: ClusterConfig, horizon_ps: int | None) -> tuple[np.ndarray, int]:
+    """Return all arrivals, ps, and how many come before the horizon; ValueError for one that cannot be taken."""
     arrival_ps = rint_ps(trace.arrival_s)
     n = (
         len(trace)
@@ -254,15 +316,20 @@ def build_requests(trace: Trace, config: ClusterConfig, horizon_ps: int | None) 
             f"tier[{row}] = {tiers[row]}; must be < tiers = {config.tiers} of the config"
         )
     _check_lengths(trace, n)
-    requests = records(n, layout.REQUEST, is_zeroed=False)
+    return arrival_ps, n
+
+
+def _fill_from_trace(
+    requests: np.ndarray, trace: Trace, arrival_ps: np.ndarray, block_size: int
+) -> None:
+    """Fill records REQUEST[n] with the first n requests of a trace, every field."""
     fill_requests(
-        requests, arrival_ps, trace.prompt_tokens, trace.output_tokens, tiers, config.block_size
+        requests, arrival_ps, trace.prompt_tokens, trace.output_tokens, trace.tier, block_size
     )
     for name in ("tenant", "category"):
         labels = getattr(trace, name)
         if labels is not None:
-            requests[name] = labels.codes[:n]
-    return requests
+            requests[name] = labels.codes[: len(requests)]
 
 
 def _check_lengths(trace: Trace, n: int) -> None:
@@ -334,7 +401,7 @@ def _needs_outlook(simulation: "Simulation") -> bool:
 
 def _fill_gateway(state: layout.State, simulation: "Simulation") -> None:
     config, gateway = simulation.config, state.gateway[0]
-    gateway["queue_by_tenant"] = config.queue_by == "tenant" and simulation.trace.tenant is not None
+    gateway["queue_by_tenant"] = _queues_by_tenant(simulation.trace, config)
     gateway["queue_by_tier"] = config.queue_by == "tier"
     is_steady = config.scaling is None and not config.faults and not config.client_retries
     is_push = config.max_local_waiting is None and config.admission is None

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.simulator import state as layout
-from servegym.simulator.build import build_state, link_state, records, set_addresses
+from servegym.simulator.build import (
+    Blank,
+    build_state,
+    link_state,
+    records,
+    restart_state,
+    set_addresses,
+)
 from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.entries import play_address
 from servegym.simulator.errors import raise_engine_error
@@ -60,12 +67,28 @@ class Simulation:
         self.keeps_outlook = keeps_outlook
         self.order = config.policy_of("ordering")
         self.state = build_state(self)
+        self._blank: Blank | None = None  # what restart plays in again
 
     def decider(self, role: str) -> tuple[Policy | None, Mapping[str, float]]:
         """Return who takes a decision of state.ROLES, None for nobody, and the parameters that are set."""
         if role == "dispatch":
             return self.dispatch, self.dispatch_params
         return self.config.policy_of(role), getattr(self.config, f"{DECISIONS[role]}_params")
+
+    def restart(self, trace: Trace, seed: int = 0) -> None:
+        """Begin again with another trace and seed: the state of a new Simulation, everything else as before.
+
+        From the second time on in the same arrays, if as many requests are offered. ValueError for a trace that the
+        config cannot take; the run is then as it was.
+        """
+        before = self.trace, self.seed
+        self.trace, self.seed = trace, seed
+        try:
+            self._blank = restart_state(self, self._blank)
+        except Exception:
+            self.trace, self.seed = before
+            raise
+        self.state = self._blank.state
 
     @property
     def now_s(self) -> float:
@@ -174,6 +197,7 @@ class Simulation:
     def __getstate__(self) -> dict[str, Any]:
         attributes = dict(self.__dict__)
         attributes["state"] = tuple(np.asarray(array) for array in self.state)
+        attributes["_blank"] = None  # a copy plays in arrays of its own
         return attributes
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:

@@ -4,14 +4,13 @@ Each has a random stream of its own: drawing one never moves the other, nor arri
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from servegym.traces.labels import Labels
-from servegym.traces.streams import stream
+from servegym.traces.streams import Seed, stream
 from servegym.traces.tier_mixes import tier_fractions
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def assign_tiers(
-    trace: "Trace", mix: Sequence[float] | str, seed: int, tiers: int | None = None
+    trace: "Trace", mix: Sequence[float] | str, seed: Seed, tiers: int | None = None
 ) -> "Trace":
     """Draw each request's tier at random: tier p with probability mix[p].
 
@@ -35,10 +34,10 @@ def assign_tiers(
         if tiers not in (None, len(mix)):
             raise ValueError(f"tiers = {tiers}; the mix has {len(mix)} fractions")
     tier = draw_codes(fractions, len(trace), seed, "tiers")
-    return replace(trace, tier=tier, notes=(*trace.notes, note))
+    return trace.replaced(tier=tier, notes=(*trace.notes, note))
 
 
-def assign_categories(trace: "Trace", fractions: Mapping[str, float], seed: int) -> "Trace":
+def assign_categories(trace: "Trace", fractions: Mapping[str, float], seed: Seed) -> "Trace":
     """Draw each request's category at random: each name with its fraction.
 
     ValueError unless fractions are >= 0 and sum to 1 (within 1e-9).
@@ -46,10 +45,10 @@ def assign_categories(trace: "Trace", fractions: Mapping[str, float], seed: int)
     codes = draw_codes(tuple(fractions.values()), len(trace), seed, "categories")
     shown = ", ".join(f"{name} {share:g}" for name, share in fractions.items())
     notes = (*trace.notes, f"categories {shown}")
-    return replace(trace, category=Labels(fractions, codes), notes=notes)
+    return trace.replaced(category=Labels(fractions, codes), notes=notes)
 
 
-def draw_codes(fractions: Sequence[float], n: int, seed: int, name: str) -> NDArray[np.int64]:
+def draw_codes(fractions: Sequence[float], n: int, seed: Seed, name: str) -> NDArray[np.int64]:
     """Return n codes, k with probability fractions[k], from the named random stream."""
     shares = np.asarray(fractions, dtype=np.float64)
     if shares.ndim != 1 or not (shares >= 0.0).all() or abs(shares.sum() - 1.0) > 1e-9:

@@ -3,7 +3,6 @@
 Lengths, labels and order stay as they are.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +23,7 @@ def scale_rate(trace: "Trace", factor: float) -> "Trace":
     if factor == 1.0 or not len(trace):
         return trace
     first = trace.arrival_s[0]
-    return replace(
-        trace,
+    return trace.replaced(
         arrival_s=first + (trace.arrival_s - first) / factor,
         resolution_s=None if trace.resolution_s is None else trace.resolution_s / factor,
         notes=(*trace.notes, f"rate times {factor:g}"),
@@ -35,7 +33,7 @@ def scale_rate(trace: "Trace", factor: float) -> "Trace":
 def shift(trace: "Trace", offset_s: float) -> "Trace":
     """Add offset_s (s, may be negative) to every arrival; ValueError if one falls below 0."""
     arrival_s = trace.arrival_s + offset_s
-    return replace(trace, arrival_s=arrival_s, notes=(*trace.notes, f"shifted by {offset_s:g} s"))
+    return trace.replaced(arrival_s=arrival_s, notes=(*trace.notes, f"shifted by {offset_s:g} s"))
 
 
 def spread_batches(trace: "Trace", seed: int, interval_s: float | None = None) -> "Trace":
@@ -54,8 +52,7 @@ def spread_batches(trace: "Trace", seed: int, interval_s: float | None = None) -
     room = np.minimum(np.diff(times, append=np.inf), interval)
     places = stream(seed, "spread").random(len(trace))
     places = places[np.lexsort((places, batch))]  # increasing within each batch
-    return replace(
-        trace,
+    return trace.replaced(
         arrival_s=np.minimum(times[batch] + places * room[batch], latest(times, room)[batch]),
         resolution_s=None,
         notes=(*trace.notes, f"equal times spread over {interval:g} s, seed {seed}"),

@@ -3,7 +3,6 @@
 Every part keeps all columns and labels, stays in order of arrival and says in `notes` what it is.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +20,7 @@ OPTIONAL = ("category", "tenant", "model", "session", "prefix_blocks")
 def take(trace: "Trace", chosen: slice | NDArray[np.int64], origin_s: float, note: str) -> "Trace":
     """Return some requests, in order, with arrivals counted from origin_s (s), and a note."""
     optional = {name: getattr(trace, name) for name in OPTIONAL}
-    return replace(
-        trace,
+    return trace.replaced(
         arrival_s=trace.arrival_s[chosen] - origin_s,
         **{name: getattr(trace, name)[chosen] for name in ARRAYS},
         **{name: None if part is None else part.take(chosen) for name, part in optional.items()},

@@ -8,8 +8,10 @@ import zlib
 
 import numpy as np
 
+Seed = int | np.random.SeedSequence
 
-def stream(seed: int | np.random.SeedSequence, name: str) -> np.random.Generator:
+
+def stream(seed: Seed, name: str) -> np.random.Generator:
     """Return the generator of one named stream; ValueError for a negative seed.
 
     Unlike SeedSequence.spawn this leaves the sequence as it was: asking twice gives equal streams.

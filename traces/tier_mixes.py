@@ -12,6 +12,7 @@ are one family across K: the K = 5 table as a density on [0, 1], re-binned into 
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -62,6 +63,7 @@ def mix_names() -> list[str]:
     return [*FORMULAS, *(FAIR + name for name in PUBLISHED)]
 
 
+@cache
 def tier_fractions(mix: str, tiers: int) -> Fractions:
     """Return the fraction of each tier, most urgent first; one tier has all.
 

@@ -7,8 +7,8 @@ Left out on purpose: everything that depends on a cluster, and the prompts' text
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,25 +73,47 @@ class Trace:
     ) -> None:
         """Check every column; ValueError names the field, the value and the index at fault."""
         times = check_arrivals(arrival_s)
-        tier = np.zeros(len(times), np.int16) if tier is None else tier
-        columns = {
-            "arrival_s": frozen(times),
-            "prompt_tokens": frozen(check_tokens("prompt_tokens", prompt_tokens)),
-            "output_tokens": frozen(check_tokens("output_tokens", output_tokens)),
-            "tier": frozen(check_tiers(tier)),
-            "category": category,
-            "tenant": tenant,
-            "model": model,
-            "session": session,
-            "prefix_blocks": prefix_blocks,
-        }
-        for field, column in columns.items():
-            if column is not None and len(column) != len(times):
-                raise ValueError(f"{field} has {len(column)} rows; arrival_s has {len(times)}")
-        about = {"name": name, "source": source, "notes": tuple(notes), "report": report}
-        about["resolution_s"] = resolution_s
-        for field, value in (columns | about).items():
-            object.__setattr__(self, field, value)
+        self._set(
+            {
+                "arrival_s": frozen(times),
+                "prompt_tokens": frozen(check_tokens("prompt_tokens", prompt_tokens)),
+                "output_tokens": frozen(check_tokens("output_tokens", output_tokens)),
+                "tier": frozen(no_tiers(len(times)) if tier is None else check_tiers(tier)),
+                "category": category,
+                "tenant": tenant,
+                "model": model,
+                "session": session,
+                "prefix_blocks": prefix_blocks,
+                "name": name,
+                "source": source,
+                "notes": tuple(notes),
+                "report": report,
+                "resolution_s": resolution_s,
+            }
+        )
+
+    def replaced(self, **fields: Any) -> "Trace":
+        """Return a trace with other fields; only those are checked, the rest is shared, not copied.
+
+        ValueError as in __init__, TypeError for what is no field.
+        """
+        values = {name: self.__dict__[name] for name in TRACE_FIELDS}
+        for name, value in fields.items():
+            if name not in values:
+                raise TypeError(f"{name}; no field of a trace")
+            values[name] = frozen(CHECKS[name](value)) if name in CHECKS else value
+        twin = object.__new__(type(self))
+        twin._set(values)
+        return twin
+
+    def _set(self, values: dict[str, Any]) -> None:
+        """Set all fields; ValueError for a column that has not a row a request."""
+        n = len(values["arrival_s"])
+        for field in COLUMNS:
+            column = values[field]
+            if column is not None and len(column) != n:
+                raise ValueError(f"{field} has {len(column)} rows; arrival_s has {n}")
+        self.__dict__.update(values)
 
     def __setstate__(self, state: dict) -> None:
         """Unpickled arrays come back writable: make them read-only again."""
@@ -194,6 +216,21 @@ class Trace:
         from servegym.traces.load import load
 
         return load(path)
+
+
+TRACE_FIELDS = tuple(field.name for field in fields(Trace))
+CHECKS = {
+    "arrival_s": check_arrivals,
+    "prompt_tokens": partial(check_tokens, "prompt_tokens"),
+    "output_tokens": partial(check_tokens, "output_tokens"),
+    "tier": check_tiers,
+}
+COLUMNS = (*CHECKS, "category", "tenant", "model", "session", "prefix_blocks")
+
+
+def no_tiers(n: int) -> NDArray[np.int16]:
+    """Return the tiers of n requests that have none: all are of tier 0."""
+    return np.zeros(n, np.int16)
 
 
 def little_endian(array: NDArray[Any]) -> bytes:

@@ -153,9 +153,19 @@ def check_arrivals(values: ArrayLike, where: Where = nowhere) -> NDArray[np.floa
 
     Raises ValueError naming the first row that is not.
     """
-    times = check_times(values, where)
-    check_order(times, where)
+    times = to_numbers("arrival_s", values, where).astype(np.float64)
+    if not are_arrivals(times):
+        check_times(times, where)
+        check_order(times, where)
     return times
+
+
+def are_arrivals(times: NDArray[np.float64]) -> bool:
+    """Return whether times (s) are all sound, in one comparison a row: no order holds with a NaN."""
+    if not len(times):
+        return True
+    is_in_order = bool((times[1:] >= times[:-1]).all())
+    return is_in_order and bool(times[0] >= 0.0) and bool(times[-1] <= MAX_ARRIVAL_S)
 
 
 def check_order(

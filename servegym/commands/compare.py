@@ -130,10 +130,11 @@ def check(options: Options) -> int:
             raise ValueError(f"--check plays short runs at --loads; leave {name} out")
     config = options.cluster.to_config()
     trace = served.load_trace()
+    from servegym.baselines.offered_rate import check_load_and_rate
     from servegym.experiments.check import LOADS, REQUESTS, Check, check_groups
     from servegym.experiments.compare import find_systems
     from servegym.experiments.progress import announce_compilation
-    from servegym.experiments.sources import check_load_and_rate, find_source
+    from servegym.experiments.sources import find_source
 
     loads = LOADS if options.loads is None and served.load is None else loads_of(options)
     sources = [find_source(trace, workload) for workload in workloads_of(options)]

@@ -315,3 +315,21 @@ def test_repr_tells_the_name_and_the_rates():
     assert repr(made()) == (
         "<Trace made: 10 requests over 4.5 s, 2 req/s, mean prompt 104.5, mean output 14.5 tokens>"
     )
+
+
+def test_replaced_fields_are_checked_and_the_rest_is_shared():
+    trace = made()
+    twin = trace.replaced(output_tokens=np.arange(10) + 1, notes=("shorter",))
+    assert twin.output_tokens.tolist() == list(range(1, 11))
+    assert twin.output_tokens.dtype == np.int32 and not twin.output_tokens.flags.writeable
+    assert twin.arrival_s is trace.arrival_s and twin.notes == ("shorter",)
+    assert twin.workload_hash != trace.workload_hash  # though that was known
+    assert trace.output_tokens[0] == 10
+    with pytest.raises(ValueError, match=r"output_tokens\[2\] = 0; must be >= 1"):
+        trace.replaced(output_tokens=[1, 1, 0])
+    with pytest.raises(ValueError, match="tier has 9 rows; arrival_s has 10"):
+        trace.replaced(tier=np.zeros(9))
+    with pytest.raises(ValueError, match="prompt_tokens has 10 rows; arrival_s has 3"):
+        trace.replaced(arrival_s=[0.0, 1.0, 2.0])
+    with pytest.raises(TypeError, match="tiers; no field of a trace"):
+        trace.replaced(tiers=np.zeros(10))

@@ -15,6 +15,7 @@ from servegym.traces.demand.distributions import (
     Uniform,
     Zipf,
 )
+from servegym.traces.demand.guide_table import GuideTable
 from servegym.traces.demand.requests import Independent, Split
 from servegym.traces.demand.tenants import TenantLengths
 
@@ -33,6 +34,29 @@ def test_quantiles_increase_stay_in_range_and_have_the_mean(distribution: Distri
     assert drawn.mean() == pytest.approx(distribution.mean, rel=2e-3)
     edges = distribution.quantile(np.array([0.0, 1.0]))
     assert edges[0] == drawn[0] and edges[1] >= drawn[-1]
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=40, unique=True).map(sorted),
+    st.lists(st.floats(0.0, 1.0), max_size=40),
+    st.integers(0, 2**32 - 1),
+)
+def test_guide_table_interpolates_as_numpy_does_to_the_bit(levels, others, seed):
+    """At random levels, those of the table, and their neighbours; tables need not reach 0 or 1."""
+    random = np.random.default_rng(seed)
+    values = random.integers(1, 10**6, len(levels))
+    edges = np.array(levels)
+    near = np.clip([np.nextafter(edges, 0.0), edges, np.nextafter(edges, 1.0)], 0.0, 1.0)
+    u = np.concatenate([near.ravel(), others, random.random(200), [0.0, 1.0]])
+    assert GuideTable(levels, values.tolist()).interpolate(u).tolist() == (
+        np.interp(u, edges, values).tolist()
+    )
+
+
+def test_guide_table_keeps_the_shape_of_the_levels():
+    table = GuideTable((0.0, 1.0), (10.0, 20.0))
+    assert float(table.interpolate(0.25)) == 12.5
+    assert table.interpolate([[0.0, 0.5], [0.75, 1.0]]).tolist() == [[10.0, 15.0], [17.5, 20.0]]
 
 
 def test_quantile_table_is_linear_between_levels():

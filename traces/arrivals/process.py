@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Seed = int | np.random.SeedSequence
+from servegym.traces.streams import Seed
 
 
 class ArrivalProcess(Protocol):

@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from servegym.traces.demand.guide_table import GuideTable
+
 Levels = NDArray[np.floating]
 Tokens = NDArray[np.int32]
 
@@ -41,9 +43,14 @@ class QuantileTable:
     values: tuple[int, ...]
     mean: float
 
+    @cached_property
+    def table(self) -> GuideTable:
+        """The same, to look up in."""
+        return GuideTable(self.levels, self.values)
+
     def quantile(self, levels: Levels) -> Tokens:
         """Return token counts."""
-        return np.rint(np.interp(levels, self.levels, self.values)).astype(np.int32)
+        return np.rint(self.table.interpolate(levels)).astype(np.int32)
 
 
 @dataclass(frozen=True)
