@@ -11,6 +11,8 @@ Source: docs/engine.md section 9.
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from servegym.simulator.block_arithmetic import blocks_for
 from servegym.simulator.calls import centre, state_at
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -50,7 +52,7 @@ def outlook_at(state, i, now_ps):
     iteration = iterations_ended(instance, now_ps)
     if kept.changes != instance.seat_changes or iteration >= kept.next_due:
         walk_seats(state.shared[0].state_pointer, i, iteration)
-    n_decoding, n_still, n_due = int(instance.n_decoding), int(kept.n_still), kept.n_due
+    n_decoding, n_still, n_due = np.int64(instance.n_decoding), np.int64(kept.n_still), kept.n_due
     n_overdue, since = n_decoding - n_due, iteration - kept.iteration
     kv_tokens = instance.kv_tokens + n_decoding * (iteration - instance.iteration)
     tokens_left = kept.due_left - n_due * since + OUTLIVED_TOKENS * n_overdue + kept.still_left
