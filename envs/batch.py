@@ -8,14 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from servegym.envs.agent import PAIRS
-from servegym.envs.episode import BEGIN, EPISODE, KINDS, TERMS, TO_SET_HEADROOM, Table, play
+from servegym.envs.episode import (
+    ANSWER,
+    BEGIN,
+    EPISODE,
+    IDLE,
+    KINDS,
+    TERMS,
+    TO_SET_HEADROOM,
+    Table,
+    play,
+)
 from servegym.envs.options import Options
+from servegym.envs.spaces import split
+from servegym.simulator import state as layout
 from servegym.simulator.build import STREAM_KEYS, random_stream
+from servegym.simulator.result import Result, result_of
 from servegym.simulator.seconds import to_ps
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.state import ASKED, NEVER, OK
-from servegym.simulator import state as layout
+from servegym.simulator.state import NEVER
 
 HEADROOM_PARAMS = ("peak", "decay")
 
@@ -111,7 +122,53 @@ class Batch:
                 self.simulation(int(e)).provide(int(self.episodes["status"][e]))
                 self.link(int(e))
 
-    def snapshot(self) -> "Batch":
+    def answer(self, e: int, action: np.ndarray, is_strict: bool) -> None:
+        """Let sub-environment e take a checked action at the next `play`; strict: ValueError if it is masked."""
+        if self.options.kind == "headroom":
+            self.table.levels[e] = action
+        else:
+            if is_strict and not self.table.masks[e, action] and not self.episodes["is_over"][e]:
+                raise ValueError(f"action = {action}; it is masked: legal are {np.flatnonzero(self.table.masks[e]).tolist()}")
+            self.table.actions[e] = action
+        self.episodes["todo"][e] = ANSWER
+
+    def answer_all(self, actions: np.ndarray, who: np.ndarray, is_strict: bool) -> None:
+        """Let the sub-environments of a mask take their checked actions at the next `play`."""
+        if self.options.kind == "headroom":
+            self.table.levels[:] = actions
+        else:
+            if is_strict:
+                legal = self.table.masks[np.arange(len(self)), actions] != 0
+                is_bad = who & ~legal & (self.episodes["is_over"] == 0)
+                if is_bad.any():
+                    e = int(np.argmax(is_bad))
+                    raise ValueError(f"action[{e}] = {actions[e]}; it is masked")
+            self.table.actions[:] = actions
+        self.episodes["todo"] = np.where(who, ANSWER, IDLE)
+
+    def is_ended(self, e: int) -> bool:
+        """Return whether the last step ended the episode."""
+        episode = self.episodes[e]
+        return bool(episode["terminated"] or episode["truncated"])
+
+    def info(self, e: int) -> dict[str, Any]:
+        """Return what a step says beside observation, reward and end."""
+        episode = self.episodes[e]
+        return {
+            "elapsed_s": float(episode["elapsed_s"]),
+            "illegal_action": bool(episode["is_illegal"]),
+            "terms": dict(zip(TERMS, episode["terms"].tolist(), strict=True)),
+        }
+
+    def split(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the parts of observations, float32[..., D], as views."""
+        return split(self.options, flat)
+
+    def result(self, e: int, name: str) -> Result:
+        """Return the Result of a sub-environment's episode up to now."""
+        return result_of(self.simulation(e), system=name, offered_load=self.options.load)
+
+    def copy(self) -> "Batch":
         """Return an independent copy."""
         return copy.deepcopy(self)
 

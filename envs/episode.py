@@ -11,7 +11,14 @@ import numpy as np
 
 from servegym.envs.agent import IS_ANSWERED, N_PAIRS, PAIRS, chosen_request
 from servegym.envs.observation import observe
-from servegym.simulator.calls import call_catch_up, call_dispatch, call_queue, call_run, centre, state_at
+from servegym.simulator.calls import (
+    call_catch_up,
+    call_dispatch,
+    call_queue,
+    call_run,
+    centre,
+    state_at,
+)
 from servegym.simulator.event_loop import last_event_ps
 from servegym.simulator.gateway import view_of
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -26,7 +33,6 @@ from servegym.simulator.state import (
     DISPATCH,
     DRAINING,
     MIGRATION,
-    NEVER,
     NO_REQUEST,
     OK,
     QUEUEING,

@@ -6,7 +6,7 @@ both, the traces of episodes, reward, SLO and features.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from servegym.baselines.simulate import with_options
 from servegym.baselines.systems import System, find_system
 from servegym.envs.agent import RULES
 from servegym.envs.episode import KINDS, TERMS
-from servegym.envs.episode_traces import EpisodeTraces
+from servegym.envs.episode_traces import EpisodeTraces, find_source
 from servegym.envs.observation import PARTS
 from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.policy import AGENT, Policy, find_policy
 from servegym.simulator.slo import Slo
+from servegym.traces import Workload
 from servegym.traces.names import near_match
 
 FEATURES = dict(
@@ -41,6 +42,7 @@ ROLES = {
     "headroom": (),
 }
 FALLBACKS = {"dispatch": ("dispatch", "least-requests"), "ordering": ("queue", "fcfs")}
+REWARDS = {"admission": "slo"}  # where it is not the latency
 PULLING = ("ordering", "serve")  # requests wait at the gateway until an instance has room
 HOLD_UNTIL_HORIZON_S = 1e6
 
@@ -58,11 +60,16 @@ class Options:
     reward: str
     slo: Slo
     features: Mapping[str, tuple[str, ...]]
+    load: float | None
     horizon_s: float | None
     fallback: Policy | None
-    rule: str
     most_pairs: int
     control_interval_s: float
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The decisions that the agent takes."""
+        return ROLES[self.kind]
 
     @property
     def n_instances(self) -> int:
@@ -73,7 +80,8 @@ class Options:
     def n_queues(self) -> int:
         """The queues at the gateway."""
         if self.config.queue_by == "tenant":
-            return self.traces.n_tenants
+            tenant = self.traces.draw(np.random.SeedSequence(0)).tenant
+            return len(tenant.names) if tenant else 1
         return self.config.tiers if self.config.queue_by == "tier" else 1
 
     @property
@@ -104,65 +112,110 @@ class Options:
         return columns
 
 
-def check_options(
-    kind: str,
-    *,
-    workload: Any,
-    load: float | None,
-    rate_per_s: float | None,
-    arrivals: str,
-    tier_mix: str | None,
-    fixed: bool,
-    episode_requests: int,
-    horizon_s: float | None,
-    cluster: ClusterConfig | Mapping[str, Any] | None,
-    system: str | System | Policy,
-    reward: str,
-    slo: Slo | Mapping[str, float] | None,
-    features: Mapping[str, Sequence[str]] | None,
-    oracle: bool,
-    fallback: str | None,
-    control_interval_s: float,
-    rule: str,
-    moves_per_tick: int,
-) -> Options:
+class Arguments(TypedDict, total=False):
+    """The keyword arguments of every environment; ValueError names the one at fault (DEFAULTS below)."""
+
+    workload: Any  # name of a workload, path of its file or of a trace file, a Workload or a Trace
+    load: float | None  # mean arrival rate as a multiple of what the cluster sustains
+    rate_per_s: float | None  # or in requests/s; neither: as recorded
+    arrivals: str | None  # a workload's arrival process: "poisson", "fitted", "gamma:cv=3"
+    tier_mix: str | Sequence[float] | None  # draws tiers: a mix by name, or a share of each tier
+    fixed: bool  # every episode of a seed plays the trace of its first
+    episode_requests: int  # arrivals of an episode
+    horizon_s: float | None  # when an episode is cut off; None: never
+    cluster: ClusterConfig | Mapping[str, Any] | None  # or fields of one, "scenario" among them
+    system: str | System | Policy  # takes the decisions that the agent does not own
+    reward: str | None  # of TERMS; None: the kind's own
+    slo: Slo | Mapping[str, float] | None  # limits of tier 0: ttft_s, tpot_s
+    features: Mapping[str, Sequence[str]] | None  # what is observed, by part; None: all
+    oracle: bool  # predicted lengths are the true ones
+    fallback: str | None  # policy that acts for a masked action (dispatch, ordering)
+    control_interval_s: float  # between ticks (migration, scaling, headroom)
+    rule: str  # migration: whose rule says which request of a source moves
+    moves_per_tick: int  # migration: pairs that the agent may choose at one tick
+
+
+DEFAULTS: dict[str, Any] = {
+    "workload": "azure-conv",
+    "load": None,
+    "rate_per_s": None,
+    "arrivals": None,
+    "tier_mix": None,
+    "fixed": False,
+    "episode_requests": 2000,
+    "horizon_s": 600.0,
+    "cluster": None,
+    "system": "least-requests",
+    "reward": None,
+    "slo": None,
+    "features": None,
+    "oracle": False,
+    "fallback": None,
+    "control_interval_s": 1.0,
+    "rule": "n-tier",
+    "moves_per_tick": 1,
+}
+DEFAULT_LOAD = 0.95  # of a workload, if neither load nor rate_per_s is given; a trace plays as recorded
+OF_TICKS = ("migration", "scaling", "headroom")
+ONLY_FOR = {
+    "fallback": tuple(FALLBACKS),
+    "control_interval_s": OF_TICKS,
+    "rule": ("migration",),
+    "moves_per_tick": ("migration",),
+}
+
+
+def check_options(kind: str, given: Mapping[str, Any]) -> Options:
     """Return the options of an environment of a kind; ValueError naming field and value."""
+    for name, value in given.items():
+        _one_of("argument", name, tuple(DEFAULTS))
+        if kind not in ONLY_FOR.get(name, KINDS):
+            raise ValueError(f"{name} = {value!r}; {kind} has none, only {', '.join(ONLY_FOR[name])}")
+    a = DEFAULTS | dict(given)
+    reward = (REWARDS.get(kind, TERMS[0])) if a["reward"] is None else a["reward"]
     _one_of("reward", reward, TERMS)
-    _one_of("rule", rule, RULES)
-    if horizon_s is not None and not (np.isfinite(horizon_s) and horizon_s > 0):
-        raise ValueError(f"horizon_s = {horizon_s}; must be finite and > 0, or None")
-    if not isinstance(moves_per_tick, int) or moves_per_tick < 1:
-        raise ValueError(f"moves_per_tick = {moves_per_tick!r}; must be a whole number >= 1")
-    background = find_system(system)
-    config = background.configure(_config_of(cluster, oracle))
-    config = _with_agent(kind, config, control_interval_s, rule, horizon_s)
+    _one_of("rule", a["rule"], RULES)
+    _check_numbers(a)
+    background = find_system(a["system"])
+    config = background.configure(_config_of(a["cluster"], a["oracle"]))
+    config = _with_agent(kind, config, a)
     is_dispatching = "dispatch" in ROLES[kind]
-    dispatch = find_policy("dispatch", AGENT) if is_dispatching else background.policy
+    source = find_source(a["workload"])
+    if isinstance(source, Workload) and "load" not in given and a["rate_per_s"] is None:
+        a["load"] = DEFAULT_LOAD
     return Options(
         kind=kind,
         config=config,
         system=background,
-        dispatch=dispatch,
+        dispatch=find_policy("dispatch", AGENT) if is_dispatching else background.policy,
         dispatch_params={} if is_dispatching else background.params,
         traces=EpisodeTraces(
-            workload=workload,
-            config=config,
-            episode_requests=episode_requests,
-            load=load,
-            rate_per_s=rate_per_s,
-            arrivals=arrivals,
-            tier_mix=tier_mix,
-            fixed=fixed,
+            config,
+            source,
+            episode_requests=a["episode_requests"],
+            load=a["load"],
+            rate_per_s=a["rate_per_s"],
+            arrivals=a["arrivals"],
+            tier_mix=a["tier_mix"],
+            fixed=a["fixed"],
         ),
         reward=reward,
-        slo=slo if isinstance(slo, Slo) else Slo(**(slo or {})),
-        features=_chosen_features(features),
-        horizon_s=horizon_s,
-        fallback=_fallback_of(kind, fallback),
-        rule=rule,
-        most_pairs=moves_per_tick,
-        control_interval_s=control_interval_s,
+        slo=a["slo"] if isinstance(a["slo"], Slo) else Slo(**(a["slo"] or {})),
+        features=_chosen_features(a["features"]),
+        load=a["load"],
+        horizon_s=a["horizon_s"],
+        fallback=_fallback_of(kind, a["fallback"]),
+        most_pairs=a["moves_per_tick"],
+        control_interval_s=a["control_interval_s"],
     )
+
+
+def _check_numbers(a: Mapping[str, Any]) -> None:
+    horizon_s, most = a["horizon_s"], a["moves_per_tick"]
+    if horizon_s is not None and not (np.isfinite(horizon_s) and horizon_s > 0):
+        raise ValueError(f"horizon_s = {horizon_s}; must be finite and > 0, or None")
+    if not isinstance(most, int) or most < 1:
+        raise ValueError(f"moves_per_tick = {most!r}; must be a whole number >= 1")
 
 
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:
@@ -175,9 +228,7 @@ def _config_of(cluster: ClusterConfig | Mapping[str, Any] | None, oracle: bool) 
     return with_options(config, {"estimator": "oracle", "estimator_params": {}}) if oracle else config
 
 
-def _with_agent(
-    kind: str, config: ClusterConfig, interval_s: float, rule: str, horizon_s: float | None
-) -> ClusterConfig:
+def _with_agent(kind: str, config: ClusterConfig, a: Mapping[str, Any]) -> ClusterConfig:
     """Return the config with the agent in its places, over what the system says."""
     changes: dict[str, Any] = {}
     for role in ROLES[kind]:
@@ -187,11 +238,11 @@ def _with_agent(
     if kind in PULLING:
         changes["max_local_waiting"] = 0
     if kind == "migration":
-        changes["migration_params"] = {"rule": RULES.index(rule)}
-        changes["rebalance_interval_s"] = interval_s
+        changes["migration_params"] = {"rule": RULES.index(a["rule"])}
+        changes["rebalance_interval_s"] = a["control_interval_s"]
     if kind == "scaling":
-        changes["scaling_interval_s"] = interval_s
-    if horizon_s is not None:  # whoever holds to the end is cut off there
+        changes["scaling_interval_s"] = a["control_interval_s"]
+    if a["horizon_s"] is not None:  # whoever holds to the end is cut off there
         changes["max_hold_s"] = HOLD_UNTIL_HORIZON_S
     return with_options(config, changes)
 
@@ -217,8 +268,6 @@ def _chosen_features(
 
 def _fallback_of(kind: str, name: str | None) -> Policy | None:
     if kind not in FALLBACKS:
-        if name is not None:
-            raise ValueError(f"fallback = {name!r}; {kind} has its own: it names none")
         return None
     policy_kind, default = FALLBACKS[kind]
     return find_policy(policy_kind, default if name is None else name)

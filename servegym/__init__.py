@@ -1,12 +1,14 @@
 """servegym: scheduling a cluster of LLM serving instances, simulated.
 
 The front door. Importing it is cheap on purpose: every name below loads its module on first use, so
-numba, pandas and torch stay out until then. The parts live in servegym.traces, servegym.simulator,
+numba, pandas and torch stay out until then; the environments are registered with gymnasium. The parts live in servegym.traces, servegym.simulator,
 servegym.baselines and servegym.experiments.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from servegym.envs.registration import register_envs
 
 if TYPE_CHECKING:
     from servegym.baselines.saturation import saturation_rate, scale_to_load
@@ -113,6 +115,8 @@ __all__ = [
     "timeline",
     "workload",
 ]
+
+register_envs()
 
 
 def __getattr__(name: str) -> Any:

@@ -88,7 +88,9 @@ class Simulation:
         except Exception:
             self.trace, self.seed = before
             raise
+        play_address_before = self.state.shared[0]["play_address"]
         self.state = self._blank.state
+        self.state.shared[0]["play_address"] = play_address_before
 
     @property
     def now_s(self) -> float:

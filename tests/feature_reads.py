@@ -4,10 +4,9 @@ import numpy as np
 
 from servegym.baselines import features
 from servegym.simulator import outlook_views as views
-from servegym.simulator.calls import point_to
-from servegym.simulator.event_loop import centre_of, core_of
 from servegym.simulator.gateway import view_of
 from servegym.simulator.kernel import kernel
+from servegym.simulator.links import core_of
 from servegym.simulator.state import NO_REQUEST, Request
 
 READS = (
@@ -27,9 +26,7 @@ READS = (
 @kernel
 def read_outlooks(all_state, router, blocks, out):
     """Fill out[i] with READS of every instance, then with the seconds until so many blocks are free: blocks[k]."""
-    state, above = core_of(all_state), centre_of(all_state)
-    state.shared[0].state_pointer = point_to(state)
-    state.shared[0].centre_pointer = point_to(above)
+    state = core_of(all_state)
     state.shared[0].router = router
     cluster = view_of(state)
     for i in range(state.instances.shape[0]):
@@ -58,9 +55,7 @@ def outlooks(simulation, router: int = 0, blocks=()) -> np.ndarray:
 @kernel
 def fill_all(all_state, router, r, instances, request, queues, cluster_row):
     """Fill every row of features; r: the request to decide about, or NO_REQUEST."""
-    state, above = core_of(all_state), centre_of(all_state)
-    state.shared[0].state_pointer = point_to(state)
-    state.shared[0].centre_pointer = point_to(above)
+    state = core_of(all_state)
     state.shared[0].router = router
     cluster, asked = view_of(state), Request(state.requests, np.int64(r))
     for i in range(instances.shape[0]):

@@ -1,0 +1,44 @@
+"""Actions as callers give them: checked before anything happens. ValueError for what is malformed or out of range."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+
+def check_action(space: spaces.Space, action: Any) -> np.ndarray:
+    """Return one action as int64[] (Discrete) or float64[2] (Box); a number as NumPy or Python makes it."""
+    return check_actions(space, np.asarray(action)[None], 1)[0]
+
+
+def check_actions(space: spaces.Space, actions: Any, n: int) -> np.ndarray:
+    """Return n actions as int64[n] or float64[n, 2]; ValueError names the first that is no action of the space."""
+    array = np.asarray(actions)
+    shape = (n, *space.shape) if isinstance(space, spaces.Box) else (n,)
+    if array.shape != shape:
+        raise ValueError(f"actions of shape {array.shape[1:]} each, {len(array) if array.ndim else 0} of them; "
+                         f"expected {n} of shape {shape[1:]}")
+    if isinstance(space, spaces.Discrete):
+        return _check_whole(array, int(space.n))
+    assert isinstance(space, spaces.Box)
+    return _check_box(array, space)
+
+
+def _check_whole(array: np.ndarray, n_actions: int) -> np.ndarray:
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"action = {array.flat[0]!r}; must be a whole number, of an integer type")
+    is_bad = (array < 0) | (array >= n_actions)
+    if is_bad.any():
+        e = int(np.argmax(is_bad))
+        raise ValueError(f"action[{e}] = {array[e]}; must be in 0 .. {n_actions - 1}")
+    return array.astype(np.int64)
+
+
+def _check_box(array: np.ndarray, space: spaces.Box) -> np.ndarray:
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"action = {array.flat[0]!r}; must be numbers")
+    is_good = (array >= space.low) & (array <= space.high)  # NaN is neither
+    if not is_good.all():
+        e = int(np.argmin(is_good.all(axis=-1)))
+        raise ValueError(f"action[{e}] = {array[e].tolist()}; must be in {space.low.tolist()} .. {space.high.tolist()}")
+    return array.astype(np.float64)

@@ -1,0 +1,62 @@
+"""Spaces: what an environment of given options shows and takes.
+
+Observations are float32 in [0, LIMIT], a Dict of parts, or one flat Box in the order of gymnasium's `flatten`.
+"""
+
+import numpy as np
+from gymnasium import spaces
+
+from servegym.baselines.features import LIMIT
+from servegym.envs.observation import PARTS
+from servegym.envs.options import Options
+
+MASK = "action_mask"
+MATRICES = ("instances", "queues")  # parts with a row each; the others are one row
+HIGHEST_PEAK, HIGHEST_DECAY = 0.5, 10.0  # headroom
+
+
+def action_space(options: Options) -> spaces.Space:
+    """Return Discrete(actions), for headroom Box [peak, decay]."""
+    if options.kind == "headroom":
+        return spaces.Box(
+            np.zeros(2, np.float32), np.array([HIGHEST_PEAK, HIGHEST_DECAY], np.float32), dtype=np.float32
+        )
+    return spaces.Discrete(options.n_actions)
+
+
+def part_shape(options: Options, part: str) -> tuple[int, ...]:
+    """Return the shape of one part of an observation: rows and features, or features alone."""
+    n_features = len(options.features[part])
+    return (options.rows[part], n_features) if part in MATRICES else (n_features,)
+
+
+def observed_parts(options: Options) -> list[str]:
+    """Return the parts that have any feature chosen, in order."""
+    return [part for part in PARTS if options.features[part]]
+
+
+def observation_space(options: Options, flatten: bool, has_mask: bool) -> spaces.Space:
+    """Return the space of one observation."""
+    if flatten:
+        return _box((options.n_observed,))
+    parts: dict[str, spaces.Space] = {
+        part: _box(part_shape(options, part)) for part in observed_parts(options)
+    }
+    if has_mask:
+        parts[MASK] = spaces.MultiBinary(options.n_actions)
+    return spaces.Dict(parts)
+
+
+def _box(shape: tuple[int, ...]) -> spaces.Box:
+    return spaces.Box(0.0, LIMIT, shape, np.float32)
+
+
+def split(options: Options, flat: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the parts of observations float32[..., D] as views of them."""
+    parts, begin = {}, 0
+    for part in observed_parts(options):
+        shape = part_shape(options, part)
+        end = begin + int(np.prod(shape))
+        parts[part] = flat[..., begin:end].reshape(*flat.shape[:-1], *shape)
+        begin = end
+    return parts
