@@ -160,6 +160,7 @@ def _faults(rng: np.random.Generator, options: Options, span_s: float) -> Option
 def _scaling(rng: np.random.Generator, options: Options, span_s: float) -> Options:
     return {
         "scaling": "freeness",
+        "scaling_params": {"low": 20.0, "high": 200.0, "cooldown_s": 0.1},  # blocks a request
         "max_instances": options["instances"] + int(rng.integers(1, 4)),
         "min_instances": int(rng.integers(1, options["instances"] + 1)),
         "scaling_interval_s": float(rng.choice([0.05, 0.3])),

@@ -1,7 +1,7 @@
 """A policy reads the cluster and writes only its own memory; the same question gets the same answer.
 
 The simulation is paused and brought up to date first, since looking at an instance advances it. After that a question
-may change nothing but what what-if plays with.
+may change nothing but what what-if plays with. Not seen: a value that is written over and over, except the first time.
 """
 
 import copy
@@ -24,8 +24,9 @@ ADDRESSES = ("state_pointer", "centre_pointer", "copies_pointer", "router")
 def check_reads_only(case: Case) -> None:
     """Asked twice at a standstill it answers the same, legally, and writes nothing but its memory."""
     simulation = case.simulation()
-    for instant in stops(case, N_PAUSES):
-        simulation.run_until_ps(instant)
+    for instant in [None, *stops(case, N_PAUSES)]:
+        if instant is not None:  # before the first event nothing has been written yet, not even over and over
+            simulation.run_until_ps(instant)
         r = _whom_to_ask_about(simulation, case.policy.kind)
         if r is not None:
             _check_question(case, copy.deepcopy(simulation), r)
@@ -61,6 +62,8 @@ def _whom_to_ask_about(simulation: Simulation, kind: str) -> int | None:
     if kind == "queue":
         heads = queues["head"][queues["n_waiting"] > 0]
         return int(heads[0]) if len(heads) else None
+    if kind == "ordering" and arrived == 0:
+        return 0
     if kind in ("ordering", "remaining"):
         alive = np.flatnonzero(state.requests["status"][:arrived] == UNFINISHED)
         return int(alive[0]) if len(alive) else None
