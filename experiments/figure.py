@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.experiments.metrics import METRICS, Line
-from servegym.experiments.palette import BLUE, GREY, LIGHT_GREY, VERMILION
+from servegym.traces.palette import BLUE, GREY, LIGHT_GREY, VERMILION
 from servegym.experiments.statistics import Interval
 
 if TYPE_CHECKING:

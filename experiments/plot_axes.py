@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.palette import GREY, LIGHT_GREY
+from servegym.traces.palette import GREY, LIGHT_GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

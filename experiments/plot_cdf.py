@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from servegym.experiments import palette
+from servegym.traces import palette
 from servegym.experiments.plot_axes import given_or_new, label, legend_beside, say
 from servegym.experiments.plot_labels import Measure, find_measure, with_unit
 from servegym.experiments.run_text import Run, as_list, common_setting, run_names

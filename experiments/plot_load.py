@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from servegym.experiments import palette
+from servegym.traces import palette
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.metrics import Metric, metric_interval
 from servegym.experiments.plot_axes import given_or_new, label, legend_beside, say

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from servegym.experiments import palette
+from servegym.traces import palette
 from servegym.experiments.plot_axes import label, legend_beside, new_axes, say
 from servegym.experiments.recorder import Recording, record
 from servegym.experiments.run_text import Run, as_list, common_setting, run_names

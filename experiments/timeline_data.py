@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from servegym.experiments import palette
+from servegym.traces import palette
 from servegym.experiments.recorder import Recording, span_ps
 from servegym.experiments.run_text import numbers, setting
 from servegym.simulator.request_table import STATUSES

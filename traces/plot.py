@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from servegym.traces.palette import BLUE, GREY, LIGHT_GREY, VERMILION
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from servegym.traces.trace import Trace
 
-BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#777777"
 BIN_WIDTHS_S = (0.01, 0.1, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
 MOST_BINS = 250
 LENGTH_BINS = 60
@@ -116,6 +117,6 @@ def put_legend_above(axes: "Axes") -> None:
 def finish(axes: "Axes") -> None:
     """Give a panel its grid and take away its frame."""
     axes.tick_params(labelsize=9)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.grid(axis="y", color=LIGHT_GREY, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

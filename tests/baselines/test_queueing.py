@@ -105,6 +105,30 @@ def test_virtual_token_counter_gives_no_credit_for_idle_time():
     assert served == [0, 0, 0, 0, 1, 0, 1, 0, 1]
 
 
+def test_fcfs_takes_the_head_that_arrived_first():
+    # 50 ms each. The first is served to .05, when tiers 0 and 1 head the queues with those of .02 and .01;
+    # arrivals of one instant go by place in the trace, whatever their tier.
+    arrival_s = [0.0, 0.01, 0.02, 0.03, 0.03, 0.03]
+    served = tiers_served([2, 1, 0, 2, 0, 1], "fcfs", arrival_s=arrival_s)
+    assert served == [2, 1, 0, 2, 0, 1]
+
+
+def test_fcfs_is_between_the_heads_of_another_order():
+    # prompts all 10, so SJF goes by outputs: 5 ms apart, tier 0 has outputs 9 and 2, tier 1 has 5. When the first
+    # ends (60 ms), the heads are the 2 of tier 0, which arrived last, and the 5 of tier 1: 5, 2, 9.
+    arrival_s = [0.0, 0.005, 0.010, 0.015]
+    served = tiers_served(
+        [0, 0, 1, 0], "fcfs", arrival_s=arrival_s, outputs=[6, 9, 5, 2], order="sjf",
+        estimator="oracle",
+    )  # fmt: skip
+    assert served == [0, 1, 0, 0]
+
+
+def test_strict_priority_serves_the_least_urgent_last():
+    # The first comes alone; then both of tier 0, both of tier 1 and what is left of tier 2.
+    assert tiers_served([2, 1, 0, 2, 1, 0], "strict-priority") == [2, 0, 0, 1, 1, 2]
+
+
 def test_queues_may_be_tenants():
     trace = Trace(np.zeros(8), np.full(8, 10), np.full(8, 5), tenant=Labels.of("aaaabbbb"))
     config = one_server(
@@ -142,6 +166,35 @@ def test_every_queue_policy_serves_everybody(name, engine, options):
     )
     records = run(busy(), config).state.requests
     assert (records["status"] == FINISHED).all()
+
+
+PULLED = {"instances": 2, "profile": FLAT, "tiers": 3, "max_num_seqs": 4, "max_local_waiting": 0}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fcfs_is_the_gateway_without_a_queue_policy(engine):
+    config = {**PULLED, "engine": engine, "batch_size": 4, "max_num_batched_tokens": 16_384}
+    logs = [run(busy(), ClusterConfig(**config, queue=queue)) for queue in (None, "fcfs")]
+    np.testing.assert_array_equal(logs[0].state.requests, logs[1].state.requests)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_strict_priority_is_the_priority_order_at_the_gateway(engine):
+    config = {**PULLED, "engine": engine, "batch_size": 4, "max_num_batched_tokens": 16_384}
+    config["order"] = "priority"
+    logs = [
+        run(busy(), ClusterConfig(**config, queue=queue)) for queue in (None, "strict-priority")
+    ]
+    np.testing.assert_array_equal(logs[0].state.requests, logs[1].state.requests)
+
+
+def test_strict_priority_alone_is_the_priority_order_where_an_instance_has_nothing_to_order():
+    # One seat: nobody waits there. With more, fcfs and priority differ in who is prefilled first and who is preempted.
+    config = {**PULLED, "max_num_seqs": 1}
+    by_order = run(busy(), ClusterConfig(**config, order="priority")).state.requests
+    by_queue = run(busy(), ClusterConfig(**config, queue="strict-priority")).state.requests
+    for name in ("instance", "admitted_ps", "first_token_ps", "finish_ps"):
+        np.testing.assert_array_equal(by_queue[name], by_order[name])
 
 
 @pytest.mark.parametrize("name", QUEUES)

@@ -55,7 +55,7 @@ def test_the_sweep_of_the_load_is_drawn(tmp_path: Path):
 
 
 def test_the_example_of_the_page_on_policies_uses_one_of_each_kind(tmp_path: Path):
-    block, _ = PYTHON.findall(POLICIES)
+    block, _, _ = PYTHON.findall(POLICIES)
     (tmp_path / "example.py").write_text(block)  # a file, as a user's: helpers are cached by theirs
     text = output_of(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import example")
     for shown in ("sticky:margin=1000", "order=ageing", "estimator=prompt-share"):
@@ -63,11 +63,23 @@ def test_the_example_of_the_page_on_policies_uses_one_of_each_kind(tmp_path: Pat
 
 
 def test_the_second_example_uses_one_of_each_other_kind(tmp_path: Path):
-    _, block = PYTHON.findall(POLICIES)
+    _, block, _ = PYTHON.findall(POLICIES)
     (tmp_path / "example.py").write_text(block)
     text = output_of(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import example")
     for shown in ("block:remaining=twice-over", "moves", "rejected by admission", "scale-ups"):
         assert shown in text
+
+
+def test_the_example_of_testing_passes_and_its_mistake_is_told_as_the_page_says(tmp_path: Path):
+    *_, block = PYTHON.findall(POLICIES)
+    (tmp_path / "right.py").write_text(block)
+    (tmp_path / "wrong.py").write_text(block.replace("memory[0] += 1", "memory[1] += 1"))
+    path = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+    assert output_of(f"{path}import right") == ""
+    told = output_of(f"{path}\ntry: import wrong\nexcept AssertionError as error: print(error)")
+    said = POLICIES.split("With `memory[1]` for `memory[0]`:\n\n")[1].split(", ...\n")[0]
+    lines = [line.strip() for line in said.splitlines()]
+    assert [line.strip()[: len(want)] for line, want in zip(told.splitlines(), lines)] == lines
 
 
 def test_the_page_on_systems_names_every_one_of_the_table_and_its_texts_are_understood():

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from conservation import check_blocks, check_conservation, check_drained
+from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from events import events_of, streamed_tokens
 from flat_profile import FLAT
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conservation import check_conservation, check_drained
+from servegym.testing.conservation import check_conservation, check_drained
 from flat_profile import FLAT
 from test_faults import load, play, times
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conservation import check_blocks, check_conservation, check_drained
+from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from events import events_of, streamed_tokens
 from flat_profile import FLAT
 from random_cluster_cases import KINDS, random_cluster_case

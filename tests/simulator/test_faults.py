@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conservation import check_blocks, check_conservation, check_drained
+from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from events import events_of
 from flat_profile import FLAT
 

@@ -7,7 +7,7 @@ had a preemption, a blocked head, and jumps cut short by blocks, by an arrival a
 from collections import Counter
 
 import pytest
-from conservation import check_conservation, check_drained
+from servegym.testing.conservation import check_conservation, check_drained
 from random_cases import LOG_FIELDS, Case, random_case, reference_of, simulation_of
 from reference.engine import NoProgressError as ReferenceNoProgress
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conservation import check_drained
+from servegym.testing.conservation import check_drained
 from test_faults import crash, load, times
 
 from servegym.simulator.policy import Param, scaling_policy

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import odd_policies  # registers its policies
 import pytest
-from conservation import check_blocks, check_conservation
+from servegym.testing.conservation import check_blocks, check_conservation
 from flat_profile import FLAT, SLOW
 from hypothesis import given, settings
 from hypothesis import strategies as st

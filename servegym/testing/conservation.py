@@ -1,6 +1,7 @@
-"""What must hold between any two events of a simulation: no request and no KV block is lost or doubled."""
+"""What must hold between any two events of a simulation: no request and no KV block is lost or doubled.
 
-import numpy as np
+All checks are of the simulation's present, raise AssertionError with the instance at fault, and change nothing.
+"""
 
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import (
@@ -24,29 +25,42 @@ def check_conservation(simulation: Simulation) -> None:
         seats = state.slots[instance["first_slot"] :][: instance["n_running"]]
         seated = seats["request"]
         assert len(set(seated.tolist())) == len(seated), f"instance {i}: a request sits twice"
-        assert (state.requests["instance"][seated] == i).all()
-        assert (state.requests["finish_ps"][seated] < 0).all()
+        where = state.requests["instance"][seated]
+        assert (where == i).all(), f"instance {i}: seats of requests of instances {where.tolist()}"
+        ended = seated[state.requests["finish_ps"][seated] >= 0]
+        assert not len(ended), f"instance {i}: requests {ended.tolist()} have ended, and sit"
         seated_somewhere += len(seated)
         waiting_somewhere += int(instance["n_waiting"])
-        assert 0 <= instance["free_blocks"] <= state.engines[instance["engine"]]["kv_blocks"]
+        free, total = instance["free_blocks"], state.engines[instance["engine"]]["kv_blocks"]
+        assert 0 <= free <= total, f"instance {i}: {free} of {total} blocks free"
         if simulation.config.engine != "static":
             phases = state.phases[i * size : (i + 1) * size]
-            assert phases.sum() == instance["n_decoding"]
-            assert (phases >= 0).all()
+            n, decoding = int(phases.sum()), int(instance["n_decoding"])
+            assert n == decoding, f"instance {i}: {n} phases of {decoding} that decode"
+            assert (phases >= 0).all(), f"instance {i}: a negative phase"
         on_it = (state.requests["instance"] == i) & (state.requests["status"] == UNFINISHED)
         predicted = state.requests["prompt_tokens"] + state.requests["predicted_tokens"]
-        assert instance["held_tokens"] == predicted[on_it].sum(), f"instance {i}"
-        assert instance["condition"] in (ACTIVE, DRAINING) or not on_it.any(), f"instance {i}"
+        held, expected = int(instance["held_tokens"]), int(predicted[on_it].sum())
+        assert held == expected, f"instance {i}: held_tokens = {held}; its requests have {expected}"
+        is_open = instance["condition"] in (ACTIVE, DRAINING)
+        assert is_open or not on_it.any(), f"instance {i} is down or absent, and has requests"
     arrived = int(state.shared[0]["next_arrival"])
     gateway, known = state.gateway[0], state.requests[:arrived]
     parked = int(((known["place"] == PARKED) & (known["status"] == UNFINISHED)).sum())
     at_gateway = int(gateway["n_queued"] + gateway["n_held"])
-    assert at_gateway == state.queues["n_waiting"].sum()
+    in_queues = int(state.queues["n_waiting"].sum())
+    assert at_gateway == in_queues, f"gateway: {at_gateway} requests, {in_queues} in its queues"
     ended = int((known["status"] != UNFINISHED).sum())
-    assert ended == (known["finish_ps"] >= 0).sum()
-    with_clients = ((known["place"] == WITH_CLIENT) & (known["status"] == CANCELLED)).sum()
-    assert state.control[0]["n_retries"] == with_clients
-    assert arrived == seated_somewhere + waiting_somewhere + parked + at_gateway + ended
+    timed = int((known["finish_ps"] >= 0).sum())
+    assert ended == timed, f"{ended} requests have ended, {timed} have a time at which they did"
+    with_clients = int(((known["place"] == WITH_CLIENT) & (known["status"] == CANCELLED)).sum())
+    retries = int(state.control[0]["n_retries"])
+    assert retries == with_clients, f"{retries} retries to come, of {with_clients} clients"
+    found = seated_somewhere + waiting_somewhere + parked + at_gateway + ended
+    assert arrived == found, (
+        f"{arrived} requests arrived; {seated_somewhere} run, {waiting_somewhere} wait at instances, "
+        f"{parked} move, {at_gateway} are at the gateway, {ended} have ended: {found}"
+    )
 
 
 def check_blocks(simulation: Simulation) -> None:
@@ -60,7 +74,8 @@ def check_blocks(simulation: Simulation) -> None:
         parked = state.requests[moves["request"][moves["source"] == i]]
         computed = parked["computed"][parked["place"] == PARKED]
         held += int((-(-computed // simulation.config.block_size)).sum())
-        assert total - instance["free_blocks"] == held, f"instance {i}"
+        in_use = total - int(instance["free_blocks"])
+        assert in_use == held, f"instance {i}: {in_use} blocks in use, {held} held by requests and moves"
 
 
 def held_blocks(simulation: Simulation, i: int, position: int) -> int:
@@ -91,7 +106,8 @@ def check_drained(simulation: Simulation) -> None:
     """Assert that after the last event everything is free again."""
     state = simulation.state
     total = state.engines["kv_blocks"][state.instances["engine"]]
-    np.testing.assert_array_equal(state.instances["free_blocks"], total)
+    free = state.instances["free_blocks"]
+    assert (free == total).all(), f"after the end: free blocks {free.tolist()} of {total.tolist()}"
     for name in (
         "n_running",
         "n_decoding",
@@ -102,6 +118,7 @@ def check_drained(simulation: Simulation) -> None:
         "n_parked",
         "n_incoming",
     ):
-        assert not state.instances[name].any(), name
-    assert not state.phases.any()
-    assert state.control[0]["n_moves"] == 0
+        left = state.instances[name].tolist()
+        assert not any(left), f"after the end: {name} = {left}"
+    assert not state.phases.any(), "after the end: phases of decoders are left"
+    assert state.control[0]["n_moves"] == 0, "after the end: moves are under way"
