@@ -1,9 +1,14 @@
-"""Actions as callers give them: checked before anything happens. ValueError for what is malformed or out of range."""
+"""Actions as callers give them, checked before anything happens, and in words.
+
+ValueError for what is malformed or out of range.
+"""
 
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+
+from servegym.envs.options import Options
 
 
 def check_action(space: spaces.Space, action: Any) -> np.ndarray:
@@ -16,8 +21,10 @@ def check_actions(space: spaces.Space, actions: Any, n: int) -> np.ndarray:
     array = np.asarray(actions)
     shape = (n, *space.shape) if isinstance(space, spaces.Box) else (n,)
     if array.shape != shape:
-        raise ValueError(f"actions of shape {array.shape[1:]} each, {len(array) if array.ndim else 0} of them; "
-                         f"expected {n} of shape {shape[1:]}")
+        raise ValueError(
+            f"actions of shape {array.shape[1:]} each, {len(array) if array.ndim else 0} of them; "
+            f"expected {n} of shape {shape[1:]}"
+        )
     if isinstance(space, spaces.Discrete):
         return _check_whole(array, int(space.n))
     assert isinstance(space, spaces.Box)
@@ -40,5 +47,26 @@ def _check_box(array: np.ndarray, space: spaces.Box) -> np.ndarray:
     is_good = (array >= space.low) & (array <= space.high)  # NaN is neither
     if not is_good.all():
         e = int(np.argmin(is_good.all(axis=-1)))
-        raise ValueError(f"action[{e}] = {array[e].tolist()}; must be in {space.low.tolist()} .. {space.high.tolist()}")
+        raise ValueError(
+            f"action[{e}] = {array[e].tolist()}; must be in {space.low.tolist()} .. {space.high.tolist()}"
+        )
     return array.astype(np.float64)
+
+
+def describe(options: Options, action: int, levels: np.ndarray) -> str:
+    """Return an action in words."""
+    m = options.n_instances
+    if options.kind == "dispatch":
+        return f"instance {action}"
+    if options.kind == "admission":
+        return ("accept", "hold", "reject")[action]
+    if options.kind == "ordering":
+        return f"queue {action}"
+    if options.kind == "serve":
+        is_wait = action == options.n_actions - 1
+        return "wait" if is_wait else f"queue {action // m} to instance {action % m}"
+    if options.kind == "migration":
+        return "nothing" if action == m * m else f"from instance {action // m} to {action % m}"
+    if options.kind == "scaling":
+        return ("drain", "keep", "add")[action]
+    return f"peak {levels[0]:.3g}, decay {levels[1]:.3g}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from servegym.envs.actions import describe
 from servegym.envs.episode import (
     ANSWER,
     BEGIN,
@@ -111,7 +112,10 @@ class Batch:
     def link(self, e: int) -> None:
         """Tell the kernels where sub-environment e is in this process."""
         shared, episode = self.simulation(e).state.shared[0], self.episodes[e]
-        episode["state_pointer"], episode["run_address"] = shared["state_pointer"], shared["run_address"]
+        episode["state_pointer"], episode["run_address"] = (
+            shared["state_pointer"],
+            shared["run_address"],
+        )
         fallback = self.options.fallback
         episode["fallback_address"] = fallback.address if fallback else 0
 
@@ -128,7 +132,8 @@ class Batch:
             self.table.levels[e] = action
         else:
             if is_strict and not self.table.masks[e, action] and not self.episodes["is_over"][e]:
-                raise ValueError(f"action = {action}; it is masked: legal are {np.flatnonzero(self.table.masks[e]).tolist()}")
+                legal = np.flatnonzero(self.table.masks[e]).tolist()
+                raise ValueError(f"action = {action}; it is masked: legal are {legal}")
             self.table.actions[e] = action
         self.episodes["todo"][e] = ANSWER
 
@@ -158,6 +163,17 @@ class Batch:
             "elapsed_s": float(episode["elapsed_s"]),
             "illegal_action": bool(episode["is_illegal"]),
             "terms": dict(zip(TERMS, episode["terms"].tolist(), strict=True)),
+        }
+
+    def facts(self, e: int) -> dict[str, Any]:
+        """Return what a picture says of the last step."""
+        episode = self.episodes[e]
+        action = describe(self.options, int(self.table.actions[e]), self.table.levels[e])
+        return {
+            "step": int(episode["n_steps"]),
+            "role": self.options.kind,
+            "action": action if episode["n_steps"] else "",
+            "reward": float(episode["total"]),
         }
 
     def split(self, flat: np.ndarray) -> dict[str, np.ndarray]:

@@ -300,9 +300,7 @@ def _fallback(table, e, episode, state):
             episode.fallback_address, cluster, request, table.fallback_params, memory, stream
         )
     if episode.kind == TO_ORDER:
-        return call_queue(
-            episode.fallback_address, cluster, table.fallback_params, memory, stream
-        )
+        return call_queue(episode.fallback_address, cluster, table.fallback_params, memory, stream)
     return 1 if episode.kind == TO_SCALE else table.masks.shape[1] - 1
 
 
@@ -373,6 +371,6 @@ def _mask_scaling(mask, state):
     for i in range(state.instances.shape[0]):
         condition = state.instances[i].condition
         n_active += condition == ACTIVE
-        n_free += condition == ABSENT or condition == DRAINING
+        n_free += condition in (ABSENT, DRAINING)
     mask[0] = n_active > centre(state).control[0].min_instances
     mask[2] = n_free > 0

@@ -155,7 +155,9 @@ DEFAULTS: dict[str, Any] = {
     "rule": "n-tier",
     "moves_per_tick": 1,
 }
-DEFAULT_LOAD = 0.95  # of a workload, if neither load nor rate_per_s is given; a trace plays as recorded
+DEFAULT_LOAD = (
+    0.95  # of a workload, if neither load nor rate_per_s is given; a trace plays as recorded
+)
 OF_TICKS = ("migration", "scaling", "headroom")
 ONLY_FOR = {
     "fallback": tuple(FALLBACKS),
@@ -170,7 +172,9 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
     for name, value in given.items():
         _one_of("argument", name, tuple(DEFAULTS))
         if kind not in ONLY_FOR.get(name, KINDS):
-            raise ValueError(f"{name} = {value!r}; {kind} has none, only {', '.join(ONLY_FOR[name])}")
+            raise ValueError(
+                f"{name} = {value!r}; {kind} has none, only {', '.join(ONLY_FOR[name])}"
+            )
     a = DEFAULTS | dict(given)
     reward = (REWARDS.get(kind, TERMS[0])) if a["reward"] is None else a["reward"]
     _one_of("reward", reward, TERMS)
@@ -224,8 +228,12 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
 
 
 def _config_of(cluster: ClusterConfig | Mapping[str, Any] | None, oracle: bool) -> ClusterConfig:
-    config = cluster if isinstance(cluster, ClusterConfig) else with_options(None, dict(cluster or {}))
-    return with_options(config, {"estimator": "oracle", "estimator_params": {}}) if oracle else config
+    config = (
+        cluster if isinstance(cluster, ClusterConfig) else with_options(None, dict(cluster or {}))
+    )
+    return (
+        with_options(config, {"estimator": "oracle", "estimator_params": {}}) if oracle else config
+    )
 
 
 def _with_agent(kind: str, config: ClusterConfig, a: Mapping[str, Any]) -> ClusterConfig:

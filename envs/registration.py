@@ -1,4 +1,4 @@
-"""Registration of the environments with gymnasium, by string entry points: nothing of them is imported until one is made."""
+"""The environments' ids, registered with gymnasium by string entry points: nothing is imported until one is made."""
 
 import gymnasium
 

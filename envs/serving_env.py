@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 from servegym.envs.actions import check_action
 from servegym.envs.batch import Batch
 from servegym.envs.options import Arguments, check_options
-from servegym.envs.rendering import MODES, Renderer
+from servegym.envs.rendering.renderer import MODES, Renderer
 from servegym.envs.spaces import MASK, action_space, observation_space
 from servegym.simulator.result import Result
 from servegym.simulator.simulation import Simulation

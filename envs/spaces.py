@@ -19,7 +19,9 @@ def action_space(options: Options) -> spaces.Space:
     """Return Discrete(actions), for headroom Box [peak, decay]."""
     if options.kind == "headroom":
         return spaces.Box(
-            np.zeros(2, np.float32), np.array([HIGHEST_PEAK, HIGHEST_DECAY], np.float32), dtype=np.float32
+            np.zeros(2, np.float32),
+            np.array([HIGHEST_PEAK, HIGHEST_DECAY], np.float32),
+            dtype=np.float32,
         )
     return spaces.Discrete(options.n_actions)
 

@@ -1,4 +1,6 @@
-"""ServingVectorEnv: N environments of one kind in one batch of kernels; sub-environment i of seed s is the single one of s + i.
+"""ServingVectorEnv: N environments of one kind in one batch of kernels.
+
+With seed s sub-environment i is the single environment with seed s + i, bit for bit.
 
 Episodes are drawn in Python when one begins, all else is compiled. What is returned are copies.
 """
@@ -15,12 +17,10 @@ from servegym.envs.actions import check_actions
 from servegym.envs.batch import Batch
 from servegym.envs.episode import TERMS
 from servegym.envs.options import Arguments, check_options
-from servegym.envs.rendering import Renderer
+from servegym.envs.rendering.renderer import Renderer
 from servegym.envs.serving_env import Observation, check_modes
 from servegym.envs.spaces import MASK, action_space, observation_space
 from servegym.simulator.result import Result
-
-ENV_SEED_LIMIT = 2**32
 
 
 class ServingVectorEnv(VectorEnv):
@@ -30,7 +30,7 @@ class ServingVectorEnv(VectorEnv):
     Result of every episode that ends, for `results()`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # pyright: ignore
     kind: ClassVar[str]
 
     def __init__(
@@ -55,7 +55,9 @@ class ServingVectorEnv(VectorEnv):
         self.is_flat, self.shows_mask, self.is_strict = flatten, mask_in_observation, strict
         self.render_mode = render_mode
         self.single_action_space = action_space(self.options)
-        self.single_observation_space = observation_space(self.options, flatten, mask_in_observation)
+        self.single_observation_space = observation_space(
+            self.options, flatten, mask_in_observation
+        )
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.batch = Batch(self.options, num_envs)
@@ -90,7 +92,9 @@ class ServingVectorEnv(VectorEnv):
         checked = check_actions(self.single_action_space, actions, self.num_envs)
         if self._ended.any() and self.autoreset_mode == AutoresetMode.DISABLED:
             ended = np.flatnonzero(self._ended).tolist()
-            raise ResetNeeded(f"episodes of {ended} are over; reset(options={{'reset_mask': ...}}) begins others")
+            raise ResetNeeded(
+                f"episodes of {ended} are over; reset(options={{'reset_mask': ...}}) begins others"
+            )
         restarted = self._ended.copy()
         self.batch.answer_all(checked, ~restarted, self.is_strict)
         for e in np.flatnonzero(restarted):
@@ -114,7 +118,9 @@ class ServingVectorEnv(VectorEnv):
     def results(self) -> list[Result]:
         """Return the Results of the episodes that have ended, in order; ValueError without record=True."""
         if not self._is_recording:
-            raise ValueError("record = False; make the environment with record=True to keep results")
+            raise ValueError(
+                "record = False; make the environment with record=True to keep results"
+            )
         return list(self._results)
 
     def render(self) -> tuple[Any, ...] | None:
@@ -123,7 +129,10 @@ class ServingVectorEnv(VectorEnv):
             return None
         if not self._renderers:
             self._renderers = [Renderer(self.render_mode) for _ in range(self.num_envs)]
-        return tuple(each.render(self.batch, e) for e, each in enumerate(self._renderers))
+        return tuple(
+            each.render(self.batch.simulation(e), **self.batch.facts(e))
+            for e, each in enumerate(self._renderers)
+        )
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close what pictures hold open."""
@@ -142,7 +151,9 @@ class ServingVectorEnv(VectorEnv):
             raise ValueError(f"options = {options}; reset takes reset_mask, bool[{self.num_envs}]")
         mask = np.asarray(options["reset_mask"])
         if mask.dtype != bool or mask.shape != (self.num_envs,) or not mask.any():
-            raise ValueError(f"reset_mask = {mask}; must be bool[{self.num_envs}], one of them True")
+            raise ValueError(
+                f"reset_mask = {mask}; must be bool[{self.num_envs}], one of them True"
+            )
         if not self._seeds and not mask.all():
             raise ValueError("reset_mask: the first reset is everybody's")
         return mask

@@ -110,7 +110,9 @@ class Painter:
         self._lay_out_texts(scene)
         self._lay_out_instances(self._figure.add_axes((0.085, 0.47, 0.53, 0.33)), scene, shown)
         self._lay_out_queues(self._figure.add_axes((0.765, 0.47, 0.21, 0.33)), scene, queue_end)
-        self._lay_out_history(self._figure.add_axes((0.085, 0.105, 0.89, 0.21)), time_end, total_end)
+        self._lay_out_history(
+            self._figure.add_axes((0.085, 0.105, 0.89, 0.21)), time_end, total_end
+        )
         self._canvas.draw()
         self._behind = self._canvas.copy_from_bbox(self._figure.bbox)
 
@@ -189,7 +191,9 @@ class Painter:
         _plain(axes)
         axes.set_xlim(0, time_end)
         axes.set_ylim(0, total_end)
-        axes.set_yticks([0, total_end / 2, total_end], [short(y) for y in (0, total_end / 2, total_end)])
+        axes.set_yticks(
+            [0, total_end / 2, total_end], [short(y) for y in (0, total_end / 2, total_end)]
+        )
         axes.set_xlabel("time (s)", fontsize=TEXT)
         axes.set_ylabel("requests", fontsize=TEXT)
         self._total = self._moved(axes.plot([], [], color=palette.BLUE, linewidth=1.5)[0])
@@ -275,7 +279,10 @@ def _boxes(
     """Return the corners of boxes around x from low to high, float64[n, 4, 2]."""
     left, right = x - width / 2, x + width / 2
     return np.stack(
-        [np.stack(corner, -1) for corner in ((left, low), (left, high), (right, high), (right, low))],
+        [
+            np.stack(corner, -1)
+            for corner in ((left, low), (left, high), (right, high), (right, low))
+        ],
         axis=1,
     )
 

@@ -1,13 +1,13 @@
 """A renderer: the pictures of one run in one of gymnasium's modes."""
 
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from servegym.envs.rendering.painter import Painter
-from servegym.envs.rendering.scene import Facts, look
-from servegym.envs.rendering.terminal import text_of
+from servegym.envs.rendering.terminal import ansi
 from servegym.envs.rendering.window import Window
 from servegym.simulator.simulation import Simulation
 
@@ -22,22 +22,22 @@ class Renderer:
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        self._painter = Painter() if mode != "ansi" else None
+        self._painter = Painter()
         self._window = Window() if mode == "human" else None
 
-    def render(self, simulation: Simulation, facts: Facts) -> str | np.ndarray | None:
-        """Return the present picture; None for a human, who has seen it."""
-        if self._painter is None:
-            return text_of(look(simulation, facts))
+    def render(self, simulation: Simulation, **facts: Any) -> str | np.ndarray | None:
+        """Return the present picture, with scene.Facts; None for a human, who has seen it."""
+        if self.mode == "ansi":
+            return ansi(simulation, **facts)
+        if self.mode == "rgb_array":
+            return self._painter.frame(simulation, **facts)
+        if self._window is not None:
+            try:
+                self._window.show(self._painter.frame(simulation, **facts))
+            except gymnasium.error.DependencyNotInstalled:
+                self._window = None
         if self._window is None:
-            return self._painter.draw(look(simulation, facts))
-        try:
-            self._window.show(self._painter.draw(look(simulation, facts)))
-        except gymnasium.error.DependencyNotInstalled:
-            self._window = None
-            self.mode, self._painter = "text", None
-        if self._painter is None:
-            sys.stdout.write(text_of(look(simulation, facts), colour=sys.stdout.isatty()) + "\n")
+            print(ansi(simulation, colour=sys.stdout.isatty(), **facts))
         return None
 
     def close(self) -> None:
