@@ -34,6 +34,8 @@ class Simulation:
     or after it are not offered and nothing happens after it.
     """
 
+    _blank: Blank | None = None  # what restart plays in again
+
     def __init__(
         self,
         trace: Trace,
@@ -53,7 +55,6 @@ class Simulation:
         self.horizon_ps = None if horizon_s is None else to_ps(horizon_s, "horizon_s")
         self.order = config.policy_of("ordering")
         self.state = build_state(self)
-        self._blank: Blank | None = None  # what restart plays in again
 
     def decider(self, role: str) -> tuple[Policy | None, Mapping[str, float]]:
         """Return who takes a decision of state.ROLES, None for nobody, and the parameters that are set."""
@@ -158,7 +159,7 @@ class Simulation:
     def __getstate__(self) -> dict[str, Any]:
         attributes = dict(self.__dict__)
         attributes["state"] = tuple(np.asarray(array) for array in self.state)
-        attributes["_blank"] = None  # a copy plays in arrays of its own
+        attributes.pop("_blank", None)  # a copy plays in arrays of its own
         return attributes
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
