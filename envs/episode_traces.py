@@ -8,6 +8,7 @@ An episode can be played again outside an environment: `servegym.simulate(env.un
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +139,7 @@ def check_windows(trace: Trace, n: int, rate_per_s: float | None) -> None:
         )
 
 
-def check_count(field: str, value: object) -> int:
+def check_count(field: str, value: Any) -> int:
     """Return a number of requests; ValueError unless it is a whole number >= 2."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_whole or value < LEAST_REQUESTS:
@@ -146,7 +147,7 @@ def check_count(field: str, value: object) -> int:
     return int(value)
 
 
-def check_flag(field: str, value: object) -> bool:
+def check_flag(field: str, value: Any) -> bool:
     """Return a flag; ValueError for anything else."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{field} = {value!r}; must be True or False")

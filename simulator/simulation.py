@@ -44,6 +44,8 @@ class Simulation:
     outlook_views.py, so that refreshes of stale metrics store those values, too.
     """
 
+    _blank: Blank | None = None  # what restart plays in again
+
     def __init__(
         self,
         trace: Trace,
@@ -67,7 +69,6 @@ class Simulation:
         self.keeps_outlook = keeps_outlook
         self.order = config.policy_of("ordering")
         self.state = build_state(self)
-        self._blank: Blank | None = None  # what restart plays in again
 
     def decider(self, role: str) -> tuple[Policy | None, Mapping[str, float]]:
         """Return who takes a decision of state.ROLES, None for nobody, and the parameters that are set."""
@@ -199,7 +200,7 @@ class Simulation:
     def __getstate__(self) -> dict[str, Any]:
         attributes = dict(self.__dict__)
         attributes["state"] = tuple(np.asarray(array) for array in self.state)
-        attributes["_blank"] = None  # a copy plays in arrays of its own
+        attributes.pop("_blank", None)  # a copy plays in arrays of its own
         return attributes
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:

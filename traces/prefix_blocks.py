@@ -66,6 +66,10 @@ class PrefixBlocks:
 
     def take(self, rows: slice | NDArray[np.integer] | NDArray[np.bool_]) -> Self:
         """Return the ids of some requests."""
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            first, stop, _ = rows.indices(len(self))
+            edges = self.offsets[first : max(first, stop) + 1]
+            return type(self)(self.ids[edges[0] : edges[-1]], edges - edges[0], self.block_tokens)
         starts, counts = self.offsets[:-1][rows], np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)

@@ -193,6 +193,14 @@ def test_spreading_is_even_and_ends_the_warning():
         spread.spread_batches(0)
 
 
+@pytest.mark.parametrize("rows", [slice(1, 4), slice(2, 2), slice(4, 2), slice(-2, None), slice(9)])
+def test_slice_of_prefix_blocks_is_what_its_rows_are(rows):
+    blocks = PrefixBlocks.of([[1, 2, 3], [], [1, 2, 4], [9], []], 512)
+    taken, expected = blocks.take(rows), blocks.take(np.arange(5)[rows])
+    assert taken.ids.tolist() == expected.ids.tolist()
+    assert taken.offsets.tolist() == expected.offsets.tolist()
+
+
 def test_prefix_reuse_counts_leading_blocks_that_were_seen():
     # Of 3 + 3 + 2 blocks, the second prompt finds [1, 2]; the third starts with an unseen 9.
     blocks = PrefixBlocks.of([[1, 2, 3], [1, 2, 4], [9, 1]], 512)
