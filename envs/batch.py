@@ -35,11 +35,12 @@ HEADROOM_PARAMS = ("peak", "decay")
 class Batch:
     """N simulations, each paused at a decision of the agent or over; `table` has what they show and are told."""
 
-    def __init__(self, options: Options, n: int, asks_what_if: bool = False) -> None:
+    def __init__(self, options: Options, n: int) -> None:
         self.options = options
-        self.asks_what_if = asks_what_if
+        self.asks_what_if = False
         self.simulations: list[Simulation | None] = [None] * n
         self.episode_seeds = [0] * n
+        self.n_begun = [0] * n  # episodes
         fallback, config = options.fallback, options.config
         columns = options.columns
         self.table = Table(
@@ -75,6 +76,7 @@ class Batch:
         options = self.options
         trace = options.traces.draw(sequence)
         seed = self.episode_seeds[e] = int(sequence.generate_state(1)[0])
+        self.n_begun[e] += 1
         simulation = self.simulations[e]
         if simulation is None:
             simulation = self.simulations[e] = Simulation(
@@ -118,6 +120,14 @@ class Batch:
         )
         fallback = self.options.fallback
         episode["fallback_address"] = fallback.address if fallback else 0
+
+    def allow_what_if(self) -> None:
+        """Let policies outside the engine ask what would happen (compiles that part on first use)."""
+        self.asks_what_if = True
+        for e, simulation in enumerate(self.simulations):
+            if simulation is not None:
+                simulation.allow_what_if()
+                self.link(e)
 
     def play(self) -> None:
         """Run every sub-environment that has something to do to its next decision, or its end."""
@@ -191,7 +201,7 @@ class Batch:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Batch":
         twin = copy.copy(self)
         twin.simulations = [copy.deepcopy(each, memo) for each in self.simulations]
-        twin.episode_seeds = list(self.episode_seeds)
+        twin.episode_seeds, twin.n_begun = list(self.episode_seeds), list(self.n_begun)
         twin.table = Table(*(array.copy() for array in self.table))
         twin._link_all()
         return twin

@@ -47,7 +47,7 @@ class ServingEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.action_space = action_space(self.options)
         self.observation_space = observation_space(self.options, flatten, mask_in_observation)
-        self.batch = Batch(self.options, 1, asks_what_if="dispatch" in self.options.roles)
+        self.batch = Batch(self.options, 1)
         self._seed, self._episode = 0, -1
         self._renderer: Renderer | None = None
 

@@ -288,6 +288,15 @@ def set_addresses(state: layout.State, simulation: "Simulation") -> None:
         record["observe_address"] = policy.observe_address if policy else 0
 
 
+def with_copies(simulation: "Simulation") -> layout.State:
+    """Return the state with room for what-ifs, which it was built without."""
+    n = _n_copied_requests(simulation, len(simulation.state.requests))
+    state = simulation.state._replace(copied_requests=records(n, layout.REQUEST))
+    _fill_copies(state, simulation.config)
+    set_addresses(state, simulation)
+    return state
+
+
 def link_state(state: layout.State) -> None:
     """Tell kernels where the state's arrays are (mutates state.links and state.shared)."""
     link(state, state.links.ctypes.data, layout.LINK_WORDS)
@@ -375,10 +384,7 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
     state.shared[0]["play_address"] = 0  # compiled when a run comes to need it (Simulation.run)
     if simulation.asks_what_if:
-        snapshot_ps = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
-        shared["snapshot_interval_ps"] = snapshot_ps
-        state.copied_instances["seen_ps"] = -1  # no snapshot yet
-        state.copied_requests["instance"] = NO_INSTANCE
+        _fill_copies(state, config)
     shared["n_routers"] = config.routers
     shared["n_tiers"] = config.tiers
     shared["has_timeouts"] = len(state.timeouts_ps) > 0
@@ -397,6 +403,14 @@ def _needs_outlook(simulation: "Simulation") -> bool:
     """Return whether anybody reads what requests are predicted to need."""
     policies = [simulation.decider(role)[0] for role in layout.ROLES]
     return simulation.keeps_outlook or any(policy and policy.uses_outlook for policy in policies)
+
+
+def _fill_copies(state: layout.State, config: ClusterConfig) -> None:
+    """Let there be no snapshot yet (mutates state)."""
+    interval_ps = to_ps(config.snapshot_interval_s, "snapshot_interval_s")
+    state.shared[0]["snapshot_interval_ps"] = interval_ps
+    state.copied_instances["seen_ps"] = -1
+    state.copied_requests["instance"] = NO_INSTANCE
 
 
 def _fill_gateway(state: layout.State, simulation: "Simulation") -> None:

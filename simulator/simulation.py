@@ -21,6 +21,7 @@ from servegym.simulator.build import (
     records,
     restart_state,
     set_addresses,
+    with_copies,
 )
 from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.entries import play_address
@@ -153,6 +154,13 @@ class Simulation:
             self.state.tariffs[name] = limits[name]
         self.state.tariffs["weight"] = [tier_weight(tier) for tier in range(self.config.tiers)]
         self.state.shared[0]["keeps_tally"] = 1
+
+    def allow_what_if(self) -> None:
+        """Let somebody beside the dispatch policy ask what would happen from now on."""
+        if not self.asks_what_if:
+            self.asks_what_if = True
+            self.state = with_copies(self)
+            self._blank = None
 
     def observe(self, i: int) -> dict[str, int]:
         """Return the true counts of instance i at the present instant."""
