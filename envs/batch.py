@@ -87,6 +87,7 @@ class Batch:
                 seed=seed,
                 horizon_s=options.horizon_s,
                 asks_what_if=self.asks_what_if,
+                keeps_outlook=True,
             )
         else:
             simulation.restart(trace, seed)

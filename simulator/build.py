@@ -382,7 +382,6 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["order"] = ORDERS.get(config.order, layout.BY_POLICY)
     shared["is_time_dependent"] = bool(simulation.order and simulation.order.is_time_dependent)
     shared["metrics_interval_ps"] = to_ps(config.metrics_interval_s, "metrics_interval_s")
-    state.shared[0]["play_address"] = 0  # compiled when a run comes to need it (Simulation.run)
     if simulation.asks_what_if:
         _fill_copies(state, config)
     shared["n_routers"] = config.routers

@@ -7,7 +7,6 @@ State is arrays, so snapshot/restore/copy.deepcopy/pickle give identical, indepe
 policies belong to a process: a pickle stores the policies' names and resolves them again.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +199,8 @@ class Simulation:
         set_addresses(self.state, self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Simulation":
-        twin = copy.copy(self)
+        twin = object.__new__(type(self))
+        twin.__dict__ |= self.__dict__ | {"_blank": None}  # it restarts in arrays of its own
         twin.state = self.snapshot()
         link_state(twin.state)
         return twin

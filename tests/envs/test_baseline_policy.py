@@ -1,0 +1,160 @@
+"""A baseline through an environment is its native run: every request gets the same, to the picosecond."""
+
+
+import gymnasium
+import numpy as np
+import pytest
+
+import servegym
+from servegym.envs.baseline_policy import BaselinePolicy
+from servegym.simulator.policy import policy_names
+
+SEED, N = 5, 150
+# What the cluster is like, by name; every baseline plays in all of them that its kind allows.
+CLUSTERS = {
+    "default": {"instances": 3},
+    "tight": {"instances": 3, "kv_blocks": 900, "max_num_seqs": 24, "tiers": 3},
+    "stale": {"instances": 4, "metrics_interval_s": 0.5, "routers": 3, "tiers": 2},
+    "static": {"instances": 2, "engine": "static", "batch_size": 8},
+    "troubled": {
+        "instances": 3,
+        "tiers": 2,
+        "faults": [
+            {"kind": "crash", "instance": 1, "at_s": 2.0, "duration_s": 3.0},
+            {"kind": "slow", "instance": 0, "at_s": 1.0, "duration_s": 5.0},
+        ],
+        "timeout_s": 40.0,
+        "client_retries": 1,
+    },
+    "sarathi": {"instances": 2, "engine": "sarathi", "max_num_batched_tokens": 512, "tiers": 4},
+}
+
+
+def played(kind: str, cluster: dict, baseline: str, **arguments):
+    """Return the environment after an episode that a baseline played, and the records of its requests."""
+    env = gymnasium.make(
+        f"servegym/{kind}-v0",
+        cluster=cluster,
+        episode_requests=N,
+        load=1.1,
+        tier_mix=[1.0] * cluster.get("tiers", 1) if cluster.get("tiers", 1) > 1 else None,
+        **arguments,
+    ).unwrapped
+    env.reset(seed=SEED)
+    policy = BaselinePolicy(baseline, env)
+    is_over = False
+    while not is_over:
+        action, _ = policy.predict()
+        _, _, terminated, truncated, info = env.step(action)
+        assert not info["illegal_action"]
+        is_over = terminated or truncated
+    return env, env.result().records
+
+
+def assert_native(env, records: np.ndarray, system: str, cluster: dict, **options) -> None:
+    """Assert that the episode is what the system gives natively on the same trace."""
+    native = servegym.simulate(
+        env.trace,
+        system=system,
+        seed=env.episode_seed,
+        horizon_s=env.options.horizon_s,
+        **cluster | options,
+    )
+    assert len(records) == len(native.records)
+    for field in records.dtype.names:
+        np.testing.assert_array_equal(records[field], native.records[field], err_msg=field)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("baseline", policy_names("dispatch"))
+def test_every_dispatch_baseline_is_its_native_run(baseline, cluster):
+    env, records = played("Dispatch", CLUSTERS[cluster], baseline)
+    assert_native(env, records, baseline, CLUSTERS[cluster])
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("baseline", policy_names("admission"))
+def test_every_admission_baseline_is_its_native_run(baseline, cluster):
+    env, records = played("Admission", CLUSTERS[cluster], baseline)
+    assert_native(env, records, "least-requests", CLUSTERS[cluster], admission=baseline)
+
+
+@pytest.mark.parametrize("order", ["fcfs", "priority", "sjf", "aging"])
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("baseline", [*policy_names("queue"), "least-requests"])
+def test_every_queue_baseline_is_its_native_run(baseline, cluster, order):
+    cluster = CLUSTERS[cluster] | {"order": order}
+    env, records = played("Ordering", cluster, baseline)
+    queue = None if baseline == "least-requests" else baseline
+    assert_native(env, records, "least-requests", cluster, queue=queue, max_local_waiting=0)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("queue", [*policy_names("queue"), None])
+@pytest.mark.parametrize("dispatch", ["power-of-two", "least-requests", "block", "n-tier"])
+def test_every_pair_of_queue_and_dispatch_is_its_native_run_in_serve(dispatch, queue, cluster):
+    system = dispatch if queue is None else f"{dispatch}:queue={queue}"
+    if dispatch == "n-tier":
+        system = system.replace("n-tier", "n-tier:migration=none").replace("none:", "none,")
+    env, records = played("Serve", CLUSTERS[cluster], system, system=system)
+    assert_native(env, records, system, CLUSTERS[cluster], max_local_waiting=0)
+
+
+@pytest.mark.parametrize("cluster", ["default", "tight", "troubled", "sarathi"])
+@pytest.mark.parametrize("baseline", policy_names("migration"))
+def test_every_migration_baseline_is_its_native_run(baseline, cluster):
+    cluster = CLUSTERS[cluster] | {"order": "priority"}
+    arguments = {"rule": baseline, "moves_per_tick": 8, "control_interval_s": 0.25}
+    env, records = played("Migration", cluster, baseline, **arguments)
+    options = {"migration": baseline, "rebalance_interval_s": 0.25}
+    assert_native(env, records, "least-requests", cluster, **options)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("baseline", policy_names("scaling"))
+def test_every_scaling_baseline_is_its_native_run(baseline, cluster):
+    cluster = CLUSTERS[cluster] | {"max_instances": 6, "startup_delay_s": 1.0}
+    env, records = played("Scaling", cluster, baseline, control_interval_s=0.5)
+    options = {"scaling": baseline, "scaling_interval_s": 0.5}
+    assert_native(env, records, "least-requests", cluster, **options)
+
+
+@pytest.mark.parametrize("cluster", ["default", "tight", "stale", "troubled"])
+def test_constant_headroom_is_the_native_run_with_these_parameters(cluster):
+    system = "n-tier:peak=.3,decay=2"
+    env, records = played("Headroom", CLUSTERS[cluster], system, system="n-tier")
+    assert_native(env, records, system, CLUSTERS[cluster])
+
+
+def test_a_second_episode_begins_the_baseline_anew():
+    env, _ = played("Dispatch", CLUSTERS["default"], "random")
+    policy = BaselinePolicy("random", env)
+    for _ in range(2):
+        _, info = env.reset()
+        is_over = False
+        while not is_over:
+            _, _, terminated, truncated, info = env.step(policy.predict()[0])
+            is_over = terminated or truncated
+        assert_native(env, env.result().records, "random", CLUSTERS["default"])
+
+
+def test_a_vector_environment_is_played_sub_environment_by_sub_environment():
+    env = gymnasium.make_vec("servegym/Dispatch-v0", num_envs=3, episode_requests=N, record=True)
+    observation, _ = env.reset(seed=SEED)
+    policy = BaselinePolicy("power-of-two", env)
+    while len(env.unwrapped.results()) < 3:
+        actions, _ = policy.predict(observation)
+        observation, *_ = env.step(actions)
+    for result in env.unwrapped.results():
+        native = servegym.simulate(
+            result.trace, system="power-of-two", seed=result.seed, horizon_s=600.0
+        )
+        np.testing.assert_array_equal(result.records, native.records)
+
+
+def test_what_is_asked_for_must_be_something_that_the_agent_decides():
+    env = gymnasium.make("servegym/Admission-v0", episode_requests=N)
+    with pytest.raises(ValueError, match="'least-requests' has no admission policy; there are"):
+        BaselinePolicy("least-requests", env)
+    with pytest.raises(ValueError, match="queue-cap: unknown parameter 'x'"):
+        BaselinePolicy("queue-cap:x=1", env)
