@@ -284,6 +284,7 @@ def test_policy_that_cannot_be_checked_is_refused():
 
 def test_policy_that_was_registered_anew_is_refused():
     def again(cluster, request, params, memory, rng):
+        """Return instance 0."""
         return 0
 
     first, second = (dispatch_policy(source="test", name="test-twice")(again) for _ in range(2))
