@@ -13,6 +13,8 @@ from servegym.traces import palette
 TOTAL: dict[str, Any] = {"color": palette.BLUE, "linewidth": 1.5}
 AT_GATEWAY: dict[str, Any] = {"color": palette.ORANGE, "linewidth": 1.2, "linestyle": "--"}
 
+AT_END: dict[str, Any] = {"marker": "o", "markersize": 4, "markevery": [-1], "clip_on": False}
+
 
 class HistoryPanel(Panel):
     """Two lines, on axes that fit the history given."""
@@ -25,8 +27,8 @@ class HistoryPanel(Panel):
         axes.set_yticks(ticks(total_end), [short(y) for y in ticks(total_end)])
         axes.set_xlabel("time (s)", fontsize=TEXT)
         axes.set_ylabel("requests", fontsize=TEXT)
-        self._total = self.moves(axes.plot([], [], **TOTAL)[0])
-        self._at_gateway = self.moves(axes.plot([], [], **AT_GATEWAY)[0])
+        self._total = self.moves(axes.plot([], [], **TOTAL, **AT_END)[0])
+        self._at_gateway = self.moves(axes.plot([], [], **AT_GATEWAY, **AT_END)[0])
 
     @staticmethod
     def ends_for(history: History) -> tuple[float, float]:

@@ -20,6 +20,7 @@ MOST_NUMBERED = 16  # with their counts above them
 MOST_TICKS = 24
 TOP_SHARE = 200  # % at the upper end of the axis; more is cut off there
 BAR_WIDTH = 0.8
+WORD_AT = 150  # %: beside the line of all there is
 NUMBER_ROWS = (1.16, 1.06)  # heights of the counts above the axes
 PALE_ORANGE = "#f6d9a3"
 BEHIND = {
@@ -43,8 +44,9 @@ class InstancePanel(Panel):
         axes.set_yticks([0, 50, 100, 150, TOP_SHARE], ["0", "50", "100", "150", f"≥{TOP_SHARE}"])
         axes.set_ylabel("% of KV blocks", fontsize=TEXT)
         n_all = len(scene.conditions)
-        more = f" (the first {n} of {n_all:,})" if n_all > n else ""
-        axes.set_xlabel(f"instance{more}", fontsize=TEXT, loc="left")
+        if n_all > n:  # no counts stand there then
+            axes.set_title(f"the first {n} of {n_all:,} instances", fontsize=TEXT, loc="left")
+        axes.set_xlabel("instance", fontsize=TEXT, loc="left")
         axes.axhline(100, color="black", linewidth=1, linestyle="--")
         self._shades = self.boxes(n, alpha=0.25)
         self._used = self.boxes(n, facecolor=palette.BLUE)
@@ -86,7 +88,7 @@ class InstancePanel(Panel):
     def _word(self, i: int):
         """Return a text for the condition of instance i, upwards in its column."""
         style = {"rotation": 90, "ha": "center", "va": "center", "fontsize": SMALL}
-        return self.moves(self.axes.text(i, TOP_SHARE / 2, "", **style))
+        return self.moves(self.axes.text(i, WORD_AT, "", **style))
 
     def _counts(self, row: float) -> list:
         """Return a text above every instance, at that height."""

@@ -20,14 +20,14 @@ class QueuePanel(Panel):
         super().__init__(axes)
         self._n = n = min(len(scene.queue_names), MOST_QUEUES)
         self._end = self.end_for(scene)
-        axes.set_title("waiting at the gateway", fontsize=TEXT, loc="left", pad=4)
+        n_all = len(scene.queue_names)
+        title = "waiting at the gateway" if n == n_all else f"gateway: {n} of {n_all:,} queues"
+        axes.set_title(title, fontsize=TEXT, loc="left", pad=4)
         axes.set_yticks(range(n), [cut(name) for name in scene.queue_names[:n]])
         axes.set_ylim(n - 0.4, -0.6)
         axes.set_xlim(0, self._end)
         axes.set_xticks(ticks(self._end), [short(x) for x in ticks(self._end)])
-        left_out = len(scene.queue_names) - n
-        more = f"; {left_out} more queues" if left_out else ""
-        axes.set_xlabel(f"requests (head's wait){more}", fontsize=TEXT)
+        axes.set_xlabel("requests (head's wait)", fontsize=TEXT)
         self._bars = self.boxes(n, facecolors=[palette.colour_of(q) for q in range(n)])
         style = {"fontsize": SMALL, "va": "center"}
         self._words = [self.moves(axes.text(0, q, "", **style)) for q in range(n)]
