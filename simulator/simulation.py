@@ -31,8 +31,8 @@ class Simulation:
     """One cluster serving one trace, paused between events.
 
     `dispatch` is a Policy; `dispatch_params` sets its parameters by name. With `horizon_s` requests that arrive at
-    or after it are not offered and nothing happens after it. `keeps_outlook` is for readers of outlook_views.py other than
-    its policies: refreshes of stale metrics store those values, too.
+    or after it are not offered and nothing happens after it. `keeps_outlook`: refreshes of stale
+    metrics store what outlook_views.py reads; set by itself where a policy reads it.
     """
 
     def __init__(

@@ -230,7 +230,10 @@ SHARED = np.dtype(
         ("snapshot_interval_ps", "i8"),  # 0: what-if sees the present
         ("n_observing", "i8"),  # policies that are shown completions
         ("n_lost_metrics", "i8"),  # faults of that kind in the schedule
-        ("keeps_outlook", "i8"),  # 1: refreshes store what the running requests are predicted to need
+        (
+            "keeps_outlook",
+            "i8",
+        ),  # 1: refreshes store what the running requests are predicted to need
         ("now_ps", "i8"),  # the instant being decided
         ("is_early", "i8"),  # 1: the refreshes of the instant being played are still to come
         ("router", "i8"),  # who decides it
@@ -395,9 +398,9 @@ VIEW = np.dtype(
     ]
 )
 
-# What the running requests of one instance are predicted to need (outlook.py): a cache of a walk over its seats, one of
-# the blocks they free, and what a refresh has stored. Decoders are due, or overdue: they have outlived their prediction.
-FREED_BUCKETS = 24  # by iterations left: [1, 2), [2, 4), ...
+# What the running requests of one instance are predicted to need (outlook.py): a walk over its seats, kept, then what a
+# refresh has stored, then the blocks they free. Decoders are due, or overdue: those have outlived their prediction.
+FREED_BUCKETS = 24  # by iterations left, two an octave
 OUTLOOK = np.dtype(
     [
         ("changes", "i8"),  # seat_changes at the walk; -1: none yet
