@@ -8,6 +8,7 @@ Whatever needs Python (room in a ledger, a part of the engine not compiled yet, 
 from typing import NamedTuple
 
 import numpy as np
+from numba import float32, float64, int8, int64, types, uint64
 
 from servegym.envs.agent import IS_ANSWERED, N_PAIRS, PAIRS, chosen_request
 from servegym.envs.observation import observe
@@ -17,7 +18,11 @@ from servegym.simulator.calls import (
     call_queue,
     call_run,
     centre,
+    reader,
+    records_type,
     state_at,
+    store,
+    tuple_type,
 )
 from servegym.simulator.event_loop import last_event_ps
 from servegym.simulator.gateway import view_of
@@ -104,13 +109,43 @@ class Table(NamedTuple):
     fallback_streams: np.ndarray  # uint64[N, 1]
     features: np.ndarray  # int64[4, most]: columns that are observed, by part; -1 behind them
     row: np.ndarray  # float32[most], scratch
-    is_whole: bool  # all features of instances are observed, in order
+    is_whole: np.ndarray  # int64[1]: 1 if all features of instances are observed, in order
     observations: np.ndarray  # float32[N, D]: cluster, instances, queues, request
     masks: np.ndarray  # int8[N, A]
 
 
+TABLE = tuple_type(
+    Table,
+    records_type(EPISODE),
+    types.Array(int64, 1, "C"),
+    types.Array(float64, 2, "C"),
+    types.Array(int64, 2, "C"),
+    types.Array(float64, 1, "C"),
+    types.Array(float64, 2, "C"),
+    types.Array(uint64, 2, "C"),
+    types.Array(int64, 2, "C"),
+    types.Array(float32, 1, "C"),
+    types.Array(int64, 1, "C"),
+    types.Array(float32, 2, "C"),
+    types.Array(int8, 2, "C"),
+)
+table_at = reader(TABLE)
+
+
 @kernel
-def play(table):
+def store_table(address, table):
+    """Write the descriptors of a Table's arrays to an address, from where `play` reads them; return it."""
+    return store(address, table)
+
+
+@kernel
+def play(pointer):
+    """Play the Table at an address: twelve arrays would take longer to hand over than an environment to play."""
+    return _play(table_at(pointer))
+
+
+@kernel
+def _play(table):
     """Let every sub-environment do what its record says (mutates it); return how many need Python."""
     n_stuck = 0
     for e in range(table.episodes.shape[0]):

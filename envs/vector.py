@@ -63,6 +63,7 @@ class ServingVectorEnv(VectorEnv):
         self.batch = Batch(self.options, num_envs)
         self._seeds: list[int] = []
         self._episodes = np.full(num_envs, -1)
+        self._all = np.ones(num_envs, bool)
         self._ended = np.zeros(num_envs, bool)  # by the last step
         self.ended = (
             self.batch.episodes.copy()
@@ -98,10 +99,10 @@ class ServingVectorEnv(VectorEnv):
             raise ResetNeeded(
                 f"episodes of {ended} are over; reset(options={{'reset_mask': ...}}) begins others"
             )
-        restarted = self._ended.copy()
-        self.batch.answer_all(checked, ~restarted, self.is_strict)
-        for e in np.flatnonzero(restarted):
-            self._begin(int(e))
+        self.batch.answer_all(checked, ~self._ended, self.is_strict)
+        if self._ended.any():
+            for e in np.flatnonzero(self._ended):
+                self._begin(int(e))
         self.batch.play()
         episodes = self.batch.episodes
         rewards = episodes["reward"].copy()
@@ -113,7 +114,7 @@ class ServingVectorEnv(VectorEnv):
         if self._ended.any() and self.autoreset_mode == AutoresetMode.SAME_STEP:
             infos = self._replace_ended()
         else:
-            infos = self._infos(np.ones(self.num_envs, bool))
+            infos = self._infos(self._all.copy())
         return self._observations(), rewards, terminated, truncated, infos
 
     def action_masks(self) -> np.ndarray:
@@ -151,7 +152,7 @@ class ServingVectorEnv(VectorEnv):
     def _chosen(self, options: dict[str, Any] | None) -> np.ndarray:
         """Return bool[N]: who is reset."""
         if not options:
-            return np.ones(self.num_envs, bool)
+            return self._all.copy()
         if set(options) != {"reset_mask"}:
             raise ValueError(f"options = {options}; reset takes reset_mask, bool[{self.num_envs}]")
         mask = np.asarray(options["reset_mask"])
@@ -200,7 +201,7 @@ class ServingVectorEnv(VectorEnv):
         for e in np.flatnonzero(ended):
             self._begin(int(e))
         self.batch.play()
-        infos = self._infos(np.ones(self.num_envs, bool))
+        infos = self._infos(self._all.copy())
         final = np.full(self.num_envs, None, object)
         for e in np.flatnonzero(ended):
             final[e] = {k: v[e] for k, v in last.items()} if isinstance(last, dict) else last[e]
@@ -219,7 +220,7 @@ class ServingVectorEnv(VectorEnv):
     def _infos(self, who: np.ndarray) -> dict[str, Any]:
         """Return the infos of some sub-environments, as gymnasium stacks them: every key with its `_key`, bool[N]."""
         episodes = self.batch.episodes
-        values = episodes["terms"].T * who
+        values = (episodes["terms"] * who[:, None]).T
         terms: dict[str, Any] = dict(zip(TERMS, values, strict=True))
         infos = {
             "elapsed_s": episodes["elapsed_s"] * who,
