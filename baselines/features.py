@@ -28,8 +28,8 @@ from servegym.simulator.views import (
     is_accepting,
     is_active,
     is_ready,
-    kv_blocks,
     known_blocks_of,
+    kv_blocks,
     max_num_seqs,
     n_instances,
     n_running,
@@ -105,7 +105,7 @@ CLUSTER_FEATURES = (
     Feature("gateway", "requests", 32, "in queues or held by the admission policy"),
     Feature("active", "share of the instances", 1, "that take requests"),
     Feature("kv_used", "share of the active instances' KV blocks", 1, "in use"),
-    Feature("since_arrival", "s", 1, "since the arrival before this instant's last"),
+    Feature("since_arrival", "s", 1, "since the last arrival, or the one before if that is now"),
 )
 
 N_INSTANCE, N_REQUEST = len(INSTANCE_FEATURES), len(REQUEST_FEATURES)

@@ -64,6 +64,9 @@ class ServingVectorEnv(VectorEnv):
         self._seeds: list[int] = []
         self._episodes = np.full(num_envs, -1)
         self._ended = np.zeros(num_envs, bool)  # by the last step
+        self.ended = (
+            self.batch.episodes.copy()
+        )  # EPISODE[N] when any last did: total, n_steps, n_illegal
         self._is_recording, self._results = record, []
         self._renderers: list[Renderer] = []
 
@@ -104,6 +107,8 @@ class ServingVectorEnv(VectorEnv):
         rewards = episodes["reward"].copy()
         terminated, truncated = episodes["terminated"] != 0, episodes["truncated"] != 0
         self._ended = terminated | truncated
+        if self._ended.any():
+            self.ended = episodes.copy()
         self._keep_results()
         if self._ended.any() and self.autoreset_mode == AutoresetMode.SAME_STEP:
             infos = self._replace_ended()

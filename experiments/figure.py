@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.experiments.metrics import METRICS, Line
-from servegym.traces.palette import BLUE, GREY, LIGHT_GREY, VERMILION
 from servegym.experiments.statistics import Interval
+from servegym.traces.palette import BLUE, GREY, LIGHT_GREY, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

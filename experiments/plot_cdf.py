@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from servegym.traces import palette
 from servegym.experiments.plot_axes import given_or_new, label, legend_beside, say
 from servegym.experiments.plot_labels import Measure, find_measure, with_unit
 from servegym.experiments.run_text import Run, as_list, common_setting, run_names
 from servegym.experiments.statistics import defined
+from servegym.traces import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from servegym.traces import palette
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.metrics import Metric, metric_interval
 from servegym.experiments.plot_axes import given_or_new, label, legend_beside, say
 from servegym.experiments.plot_labels import find_metric, with_unit
 from servegym.experiments.statistics import LEVEL, Interval
+from servegym.traces import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

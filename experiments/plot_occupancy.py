@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from servegym.traces import palette
 from servegym.experiments.plot_axes import label, legend_beside, new_axes, say
 from servegym.experiments.recorder import Recording, record
 from servegym.experiments.run_text import Run, as_list, common_setting, run_names
+from servegym.traces import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

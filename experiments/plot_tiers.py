@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from servegym.traces import palette
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.grid import flatten
 from servegym.experiments.metrics import Metric, metric_interval
@@ -18,6 +17,7 @@ from servegym.experiments.plot_axes import given_or_new, label, legend_beside, s
 from servegym.experiments.plot_labels import find_metric, with_unit
 from servegym.experiments.run_text import Run, as_list, common_setting, facts
 from servegym.experiments.statistics import LEVEL, Interval
+from servegym.traces import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from servegym.traces import palette
 from servegym.experiments.recorder import Recording, span_ps
 from servegym.experiments.run_text import numbers, setting
 from servegym.simulator.request_table import STATUSES
 from servegym.simulator.result import Result
 from servegym.simulator.state import NO_INSTANCE
+from servegym.traces import palette
 
 PS_PER_US = 10**6
 MOST_TIERS = 5  # colours; less urgent tiers share the last

@@ -1,8 +1,8 @@
 """servegym: scheduling a cluster of LLM serving instances, simulated.
 
-The front door. Importing it is cheap on purpose: every name below loads its module on first use, so
-numba, pandas and torch stay out until then; the environments are registered with gymnasium. The parts live in servegym.traces, servegym.simulator,
-servegym.baselines and servegym.experiments.
+The front door. Importing it is cheap on purpose: it registers the environments with gymnasium, and every name below
+loads its module on first use, so numba, pandas and torch stay out until then. The parts live in servegym.traces,
+servegym.simulator, servegym.baselines, servegym.envs and servegym.experiments.
 """
 
 from importlib import import_module

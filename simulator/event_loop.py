@@ -23,8 +23,6 @@ def run(state_pointer, until_ps):
     shared, gateway, control = state.shared[0], centre(state).gateway[0], centre(state).control[0]
     requests: Any = state.requests  # REQUEST[N]
     n_requests = requests.shape[0]
-    if shared.error == ASKED:
-        shared.error = OK
     while shared.error == OK:
         is_awaited = gateway.awaited != NO_REQUEST
         r = gateway.awaited if is_awaited else shared.next_arrival
@@ -48,7 +46,10 @@ def run(state_pointer, until_ps):
         call_catch_up(shared.catch_up_address, shared.state_pointer, i, until_ps, COUNTS)
     if shared.error == OK:
         shared.now_ps = until_ps if until_ps < NEVER else last_event_ps(state, gateway)
-    return shared.error
+    code = shared.error
+    if code == ASKED:
+        shared.error = OK  # instances can be read while the run waits
+    return code
 
 
 @kernel

@@ -28,14 +28,14 @@ from servegym.simulator.state import FREED_BUCKETS, NEVER, STATIC
 class Outlook(NamedTuple):
     """What the running requests of an instance are predicted to need, all int64."""
 
-    n_prefilling: int
-    prefill_tokens: int  # that these have not computed at the last iteration end
-    tokens_left: int  # output tokens of all that run
-    end_tokens: int  # in KV, each request at its predicted end
-    work: int  # KV-token work of all that run
-    next_left: int  # iterations to the next predicted completion; 0 if none runs
-    n_decoding: int
-    kv_tokens: int  # that these read in their next iteration
+    n_prefilling: int | np.int64
+    prefill_tokens: int | np.int64  # that these have not computed at the last iteration end
+    tokens_left: int | np.int64  # output tokens of all that run
+    end_tokens: int | np.int64  # in KV, each request at its predicted end
+    work: int | np.int64  # KV-token work of all that run
+    next_left: int | np.int64  # iterations to the next predicted completion; 0 if none runs
+    n_decoding: int | np.int64
+    kv_tokens: int | np.int64  # that these read in their next iteration
 
 
 @kernel

@@ -1,7 +1,7 @@
 """What a policy may see of the work that waits and runs: accessors beside those of views.py, by predicted lengths.
 
-As there, with metrics_interval_s > 0 a router sees the last refresh plus its own placements since. Refreshes store these
-values only for whoever asks (Simulation's keeps_outlook; a policy that uses one of these accessors has it set).
+As there, with metrics_interval_s > 0 a router sees the last refresh plus its own placements since. Refreshes store
+these values only for whoever asks (Simulation's keeps_outlook; a policy that uses one of these accessors has it set).
 Rates: an iteration lasts as long as one of those that decode now, without prefill. Source: docs/engine.md section 9.
 """
 

@@ -1,7 +1,8 @@
 """What a request is predicted to need yet: output tokens, and KV-token work.
 
 Tokens left, the plug-in rule of Block and Astrolabe: predicted less streamed, a fixed few once a request has outlived
-its prediction. KV-token work: the sum over the tokens left of what is known before each, left*known + left*(left - 1)/2.
+its prediction. KV-token work: the sum over the tokens left of what is known before each, so left*known +
+left*(left - 1)/2. Source: docs/engine.md section 9.
 """
 
 from servegym.simulator.kernel import kernel

@@ -427,9 +427,9 @@ VIEW = np.dtype(
     ]
 )
 
-# What the running requests of one instance are predicted to need (outlook.py): a cache of a walk over its seats, one of
-# the blocks they free, and what a refresh has stored. Decoders are due, or overdue: they have outlived their prediction.
-FREED_BUCKETS = 24  # by iterations left: [1, 2), [2, 4), ...
+# What the running requests of one instance are predicted to need (outlook.py): a walk over its seats, kept, then what a
+# refresh has stored, then the blocks they free. Decoders are due, or overdue: those have outlived their prediction.
+FREED_BUCKETS = 24  # by iterations left, two an octave
 OUTLOOK = np.dtype(
     [
         ("changes", "i8"),  # seat_changes at the walk; -1: none yet

@@ -11,9 +11,9 @@ from servegym.baselines import freeness as free
 from servegym.baselines import headroom
 from servegym.simulator.calls import call_dispatch, call_migration, call_scaling
 from servegym.simulator.config import ClusterConfig
-from servegym.simulator.links import core_of
 from servegym.simulator.gateway import view_of
 from servegym.simulator.kernel import kernel
+from servegym.simulator.links import core_of
 from servegym.simulator.policy import dispatch_policy, find_policy
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import Request

@@ -43,7 +43,7 @@ class Facts:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One instant. M instances, Q queues of the gateway (the last may be what the admission policy holds).
+    """One instant. M instances, Q queues of the gateway; with an admission policy the last is what it holds back.
 
     conditions: of CONDITIONS, str[M]. running, waiting: requests, int64[M]. used_blocks, waiting_blocks, kv_blocks:
     KV blocks in use, wanted by those that wait, and in all, int64[M]. queue_names: [Q]. queued: requests, int64[Q].

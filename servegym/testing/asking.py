@@ -4,6 +4,7 @@ Memory, parameters and the random stream are the caller's own copies, so that a 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ from servegym.simulator.state import (
     Request,
 )
 from servegym.simulator.views import context_tokens, has_taker, head_blocks, n_waiting, used_blocks
+from servegym.testing.guards import within_guards
 
 NOT_ASKED = -99.0  # the engine would not have asked either
 
@@ -61,8 +63,8 @@ def ask_policy(all_state, role, address, r, moves, params, memory, rng):
     if role == ESTIMATION:
         return call_predict(address, request, params, memory, rng)
     if role == REMAINING:
-        streamed = np.int64(state.requests[r].generated)
-        return call_remaining(address, request, streamed, params, memory)
+        record: Any = state.requests[r]
+        return call_remaining(address, request, np.int64(record.generated), params, memory)
     shared.router = ANY_ROUTER
     if role == QUEUEING:
         return float(call_queue(address, cluster, params, memory, rng))
@@ -112,8 +114,9 @@ def ask(simulation: Simulation, policy: Policy, r: int, room: int = 64) -> Answe
     state, role = simulation.state, ROLES.index(policy.kind)
     record = state.policies[role]
     moves = np.full((room + BEYOND, 3), UNTOUCHED, np.int64)
-    params = state.params[int(record["params_begin"]) : int(record["params_end"])].copy()
-    memory = state.memory[int(record["memory_begin"]) : int(record["memory_end"])].copy()
-    rng = state.streams[role : role + 1].copy()
+    given = state.params[int(record["params_begin"]) : int(record["params_end"])]
+    remembered = state.memory[int(record["memory_begin"]) : int(record["memory_end"])]
+    (params, _), (memory, _) = within_guards(given), within_guards(remembered)
+    rng, _ = within_guards(state.streams[role : role + 1])
     value = ask_policy(state, role, policy.address, r, moves[:room], params, memory, rng)
     return Answer(float(value), moves, params, memory, rng)

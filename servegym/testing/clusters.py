@@ -18,8 +18,9 @@ from servegym.traces import Labels, Trace
 ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")
 DISPATCH = ("least-requests", "power-of-two", "random", "n-tier")
 FORESEEING = ("block", "marginal")  # dispatch policies that ask for remaining lengths
+PROFILES = ("a100_sxm/Llama-3.1-8B/tp1", "a30/Llama-2-7B/tp1")  # the second is slower
 N_TIERS, N_TENANTS = 3, 3
-LONGEST_S = 0.02  # mean time between arrivals at most
+LONGEST_S = 0.02  # mean time between arrivals, at most
 Options = dict[str, Any]
 
 
@@ -112,12 +113,15 @@ def _random_trace(rng: np.random.Generator) -> Trace:
 
 
 def _random_cluster(rng: np.random.Generator, trace: Trace, seed: int) -> Options:
-    """Return the fleet: engine by turns, KV for 1.3 to 30 of the largest request."""
+    """Return the fleet: engine by turns, some of two kinds, KV for .8 (somebody never fits) to 30 of the largest."""
     largest = -(-int((trace.prompt_tokens + trace.output_tokens).max()) // 16)
+    instances = int(rng.integers(1, 6))
+    is_mixed = instances > 1 and rng.random() < 0.3
     return {
-        "instances": int(rng.integers(1, 6)),
+        "instances": instances,
+        "profile": PROFILES if is_mixed else PROFILES[0],
         "engine": ENGINES[seed % len(ENGINES)],
-        "kv_blocks": int(largest * rng.choice([1.3, 2.0, 5.0, 30.0])),
+        "kv_blocks": int(largest * rng.choice([0.8, 1.3, 2.0, 5.0, 30.0])),
         "max_num_seqs": int(rng.choice([2, 6, 64])),
         "max_num_batched_tokens": int(rng.choice([2048, 4096])),
         "batch_size": int(rng.integers(1, 8)),
@@ -160,7 +164,7 @@ def _faults(rng: np.random.Generator, options: Options, span_s: float) -> Option
 def _scaling(rng: np.random.Generator, options: Options, span_s: float) -> Options:
     return {
         "scaling": "freeness",
-        "scaling_params": {"low": 20.0, "high": 200.0, "cooldown_s": 0.1},  # blocks a request
+        "scaling_params": {"low": 20.0, "high": 60.0, "cooldown_s": 0.1},  # blocks a request
         "max_instances": options["instances"] + int(rng.integers(1, 4)),
         "min_instances": int(rng.integers(1, options["instances"] + 1)),
         "scaling_interval_s": float(rng.choice([0.05, 0.3])),
@@ -181,5 +185,3 @@ def _clients(rng: np.random.Generator, options: Options, span_s: float) -> Optio
         "client_retries": int(rng.integers(0, 3)),
         "retry_backoff_s": 0.1,
     }
-
-

@@ -75,7 +75,9 @@ def check_blocks(simulation: Simulation) -> None:
         computed = parked["computed"][parked["place"] == PARKED]
         held += int((-(-computed // simulation.config.block_size)).sum())
         in_use = total - int(instance["free_blocks"])
-        assert in_use == held, f"instance {i}: {in_use} blocks in use, {held} held by requests and moves"
+        assert in_use == held, (
+            f"instance {i}: {in_use} blocks in use, {held} held by requests and moves"
+        )
 
 
 def held_blocks(simulation: Simulation, i: int, position: int) -> int:

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import ROLES
 
-GAP = 128  # floats on either side
+GAP = 128  # values on either side
 FILLS = (3.0, -7.0e15)
+NO_STREAM = np.uint64(77)
 
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """What stands beside the parameters or the memory of all roles: array is `params` or `memory` of the state."""
+    """What stands beside the parameters or the memory of all roles: name is `params` or `memory` of the state."""
 
     name: str
     fill: float
@@ -30,12 +31,25 @@ class Guard:
         written = np.flatnonzero(self.is_gap & (values != self.fill))
         if len(written):
             role, offset = _nearest(simulation, self.name, int(written[0]))
-            raise AssertionError(f"{self.name}[{offset}] of the {role} policy is written: it has no such index")
+            raise AssertionError(
+                f"{self.name}[{offset}] of the {role} policy is written: it has no such index"
+            )
 
 
-def put_guards(simulation: Simulation, fill: float) -> list[Guard]:
+def put_guards(simulation: Simulation, fill: float = FILLS[0]) -> list[Guard]:
     """Move params and memory of a fresh simulation apart, with gaps of `fill` (mutates its state)."""
+    state = simulation.state
+    beyond = np.full(GAP, NO_STREAM, np.uint64)  # behind the random stream of the last role
+    simulation.state = state._replace(streams=np.concatenate([state.streams, beyond]))
     return [_put_guard(simulation, name, fill) for name in ("params", "memory")]
+
+
+def within_guards(values: np.ndarray, fill: float = FILLS[0]) -> tuple[np.ndarray, np.ndarray]:
+    """Return a copy of the values that lies between gaps, and all of it."""
+    fill = values.dtype.type(abs(fill))
+    whole = np.full(len(values) + 2 * GAP, fill, values.dtype)
+    whole[GAP : GAP + len(values)] = values
+    return whole[GAP : GAP + len(values)], whole
 
 
 def _put_guard(simulation: Simulation, name: str, fill: float) -> Guard:

@@ -37,7 +37,9 @@ def simulation_of(policy: Policy | None, trace: Trace, **options: object) -> Sim
         options = {**options, DECISIONS[policy.kind]: policy.name}
         if policy.kind == "remaining":
             dispatch = find_policy("dispatch", "marginal")
-    config = ClusterConfig(**{"instances": 3, "tiers": 3, "max_num_batched_tokens": 4096, **options})
+    config = ClusterConfig(
+        **{"instances": 3, "tiers": 3, "max_num_batched_tokens": 4096, **options}
+    )
     return Simulation(trace, config, dispatch)
 
 
@@ -54,8 +56,8 @@ def check_truth_is_unknown(policy: Policy) -> None:
         for simulation in runs:
             simulation.run(0.0)
         for name in KNOWN_AT_ARRIVAL:
-            pair = [simulation.state.requests[name] for simulation in runs]
-            assert np.array_equal(*pair), (
+            first, second = (simulation.state.requests[name] for simulation in runs)
+            assert np.array_equal(first, second), (
                 f"{engine}: with other true outputs, and nothing streamed yet, {name} of requests differs"
             )
 
@@ -73,7 +75,9 @@ def check_single_instance(policy: Policy) -> None:
             for simulation in runs:
                 simulation.run()
             if runs[0].state.gateway[0]["n_holds"] == 0:
-                _check_same_log(runs[0], runs[1], f"{engine}: one instance leaves nothing to choose")
+                _check_same_log(
+                    runs[0], runs[1], f"{engine}: one instance leaves nothing to choose"
+                )
 
 
 def check_single_queue(policy: Policy) -> None:

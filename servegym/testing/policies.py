@@ -91,7 +91,9 @@ def _check_defaults(policy: Policy, case: Case) -> None:
         try:
             param.check(default, policy.name)
         except ValueError as error:
-            raise AssertionError(f"{policy.kind} policy {policy.name!r}: default of {error}") from None
+            raise AssertionError(
+                f"{policy.kind} policy {policy.name!r}: default of {error}"
+            ) from None
 
 
 def _bounds(policy: Policy) -> Iterator[dict[str, float]]:

@@ -14,7 +14,7 @@ from servegym.simulator.state import ROLES, UNFINISHED, State
 from servegym.simulator.views import ACCEPT, HOLD, REJECT
 from servegym.testing.asking import BEYOND, NOT_ASKED, UNTOUCHED, Answer, ask, bring_up_to_date
 from servegym.testing.clusters import Case
-from servegym.testing.replays import stops
+from servegym.testing.replays import fresh, stops
 
 N_PAUSES = 6
 ROOMS = (1, 64)  # rows of moves that a migration policy is given
@@ -23,9 +23,11 @@ ADDRESSES = ("state_pointer", "centre_pointer", "copies_pointer", "router")
 
 def check_reads_only(case: Case) -> None:
     """Asked twice at a standstill it answers the same, legally, and writes nothing but its memory."""
-    simulation = case.simulation()
+    simulation, _ = fresh(case)
     for instant in [None, *stops(case, N_PAUSES)]:
-        if instant is not None:  # before the first event nothing has been written yet, not even over and over
+        if (
+            instant is not None
+        ):  # before the first event nothing has been written yet, not even over and over
             simulation.run_until_ps(instant)
         r = _whom_to_ask_about(simulation, case.policy.kind)
         if r is not None:

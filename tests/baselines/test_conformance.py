@@ -1,6 +1,7 @@
 """What every policy must do. A policy that ships is tested by being there.
 
-The first test is what anybody may run on a policy of theirs; the rest is about those that ship. FLAT instances have 1,000 blocks and take 10 ms an iteration; SLOW take 20 ms, BIG has more KV.
+The first test is what anybody may run on a policy of theirs; the rest is about those that ship.
+FLAT instances have 1,000 blocks and take 10 ms an iteration; SLOW take 20 ms, BIG has more KV.
 """
 
 import numpy as np

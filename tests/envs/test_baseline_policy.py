@@ -37,7 +37,7 @@ def played(kind: str, cluster: dict, baseline: str, **arguments):
         cluster=cluster,
         episode_requests=N,
         load=1.1,
-        tier_mix=[1.0] * cluster.get("tiers", 1) if cluster.get("tiers", 1) > 1 else None,
+        tier_mix=[1 / cluster.get("tiers", 1)] * cluster.get("tiers", 1),
         **arguments,
     ).unwrapped
     env.reset(seed=SEED)
@@ -130,10 +130,10 @@ def test_a_second_episode_begins_the_baseline_anew():
     env, _ = played("Dispatch", CLUSTERS["default"], "random")
     policy = BaselinePolicy("random", env)
     for _ in range(2):
-        _, info = env.reset()
+        env.reset()
         is_over = False
         while not is_over:
-            _, _, terminated, truncated, info = env.step(policy.predict()[0])
+            _, _, terminated, truncated, _ = env.step(policy.predict()[0])
             is_over = terminated or truncated
         assert_native(env, env.result().records, "random", CLUSTERS["default"])
 

@@ -4,6 +4,7 @@ FLAT instances take 10 ms an iteration and have 1,000 blocks of 16 tokens unless
 """
 
 import copy
+from itertools import pairwise
 
 import gymnasium
 import matplotlib
@@ -13,7 +14,7 @@ from flat_profile import FLAT
 
 from servegym.envs.rendering import Painter, Window, ansi, look, rgb_array
 from servegym.envs.rendering.history import MOST_POINTS
-from servegym.envs.rendering.painter import round_up
+from servegym.envs.rendering.panel import round_up
 from servegym.envs.rendering.terminal import BAR, WIDTH, bar_of, short
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy
@@ -221,7 +222,7 @@ def test_frames_of_a_run_keep_their_size_and_change():
         frames.append(painter.frame(simulation, step=len(frames)))
     assert {frame.shape for frame in frames} == {SHAPE}
     assert {frame.dtype for frame in frames} == {np.dtype(np.uint8)}
-    assert all((a != b).any() for a, b in zip(frames, frames[1:], strict=False))
+    assert all((a != b).any() for a, b in pairwise(frames))
 
 
 def test_frame_is_a_copy_of_its_own():

@@ -79,7 +79,8 @@ def test_the_example_of_testing_passes_and_its_mistake_is_told_as_the_page_says(
     told = output_of(f"{path}\ntry: import wrong\nexcept AssertionError as error: print(error)")
     said = POLICIES.split("With `memory[1]` for `memory[0]`:\n\n")[1].split(", ...\n")[0]
     lines = [line.strip() for line in said.splitlines()]
-    assert [line.strip()[: len(want)] for line, want in zip(told.splitlines(), lines)] == lines
+    pairs = zip(told.splitlines(), lines, strict=True)
+    assert [line.strip()[: len(start)] for line, start in pairs] == lines
 
 
 def test_the_page_on_systems_names_every_one_of_the_table_and_its_texts_are_understood():

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from events import events_of, streamed_tokens
 from flat_profile import FLAT
 
@@ -16,6 +15,7 @@ from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy, policy_names
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import FINISHED, REJECTED, UNFINISHED
+from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from servegym.traces import Trace
 from servegym.traces.workload import generate
 

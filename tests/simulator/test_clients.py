@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servegym.testing.conservation import check_conservation, check_drained
 from flat_profile import FLAT
 from test_faults import load, play, times
 
@@ -12,6 +11,7 @@ from servegym.simulator.config import ClusterConfig, Fault
 from servegym.simulator.policy import find_policy
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import CANCELLED, FINISHED
+from servegym.testing.conservation import check_conservation, check_drained
 from servegym.traces import Trace
 
 MS = 10**9

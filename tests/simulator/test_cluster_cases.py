@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from events import events_of, streamed_tokens
 from flat_profile import FLAT
 from random_cluster_cases import KINDS, random_cluster_case
@@ -25,6 +24,7 @@ from servegym.simulator.profiles import profiles
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import CANCELLED, FINISHED, MIGRATION, OUTCOMES, REJECTED, UNFINISHED
 from servegym.simulator.views import HOLD, is_accepting, n_instances, now_s
+from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from servegym.traces import Trace
 from servegym.traces.labels import Labels
 

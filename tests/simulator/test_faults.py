@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from events import events_of
 from flat_profile import FLAT
 
@@ -13,6 +12,7 @@ from servegym.simulator.fault_schedule import draw_faults
 from servegym.simulator.policy import find_policy
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import FAILED, FINISHED
+from servegym.testing.conservation import check_blocks, check_conservation, check_drained
 from servegym.traces import Trace
 
 MS = 10**9

@@ -1,5 +1,6 @@
-"""What is predicted of those that wait and run: by hand, against a naive walk in Python, and whoever looks how often."""
+"""What is predicted of those that wait and run: by hand, against a naive walk in Python, whoever looks how often."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -107,7 +108,7 @@ def test_static_batch_ends_with_its_longest():
     assert read(simulation, "next_predicted_completion_s")[0] == pytest.approx(now - 0.03)
 
 
-def looked_at(case, of, n_looks: int) -> list[Simulation]:
+def looked_at(case, of, n_looks: int) -> Iterator[Simulation]:
     """Yield a case's simulation at its reads and at further instants; to the end, or where nothing moves on."""
     simulation = of(replace(case, config=with_truth(case.config)))
     end_ps = int(case.trace.arrival_s[-1] * 1.3e12) + 10**9

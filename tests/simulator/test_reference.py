@@ -7,13 +7,13 @@ had a preemption, a blocked head, and jumps cut short by blocks, by an arrival a
 from collections import Counter
 
 import pytest
-from servegym.testing.conservation import check_conservation, check_drained
 from random_cases import LOG_FIELDS, Case, random_case, reference_of, simulation_of
 from reference.engine import NoProgressError as ReferenceNoProgress
 
 from servegym.simulator import state as layout
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.errors import NoProgressError
+from servegym.testing.conservation import check_conservation, check_drained
 from servegym.traces import load
 
 ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from servegym.testing.conservation import check_drained
 from test_faults import crash, load, times
 
 from servegym.simulator.policy import Param, scaling_policy
 from servegym.simulator.state import ABSENT, ACTIVE, DOWN, DRAINING, STARTING
+from servegym.testing.conservation import check_drained
 
 MS = 10**9
 

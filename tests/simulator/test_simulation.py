@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import odd_policies  # registers its policies
 import pytest
-from servegym.testing.conservation import check_blocks, check_conservation
 from flat_profile import FLAT, SLOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from servegym.simulator.errors import NoProgressError
 from servegym.simulator.policy import find_policy
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import LATEST_PS, ROLES, State
+from servegym.testing.conservation import check_blocks, check_conservation
 from servegym.traces import Trace
 
 ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")

@@ -1,5 +1,6 @@
 """The accessors of outlook_views.py once more, in plain Python from the records, seat by seat and without memory."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def bucket(left: int) -> tuple[float, float]:
     ends = [1.0]
     for octave in range(12):
         ends += [1.5 * 2**octave, 2.0 * 2**octave]
-    for begin, end in zip(ends, ends[1:], strict=False):
+    for begin, end in pairwise(ends):
         if begin <= left < end:
             return begin, end
     return 3072.0, 4096.0
@@ -94,7 +95,9 @@ def iterations_to_free(state: layout.State, i: int, blocks: int) -> float:
         instance["iteration_end_ps"] <= state.shared[0]["now_ps"]
     )
     since = int(instance["iteration"]) + int(ending) - int(instance["seats_iteration"])
-    held = [(each["left_at_change"], -(-each["known_at_change"] // size)) for each in seats(state, i)]
+    held = [
+        (each["left_at_change"], -(-each["known_at_change"] // size)) for each in seats(state, i)
+    ]
     if held and engine["kind"] == layout.STATIC:
         all_blocks = int(engine["kv_blocks"] - instance["free_blocks"])
         held = [(max(left for left, _ in held), all_blocks)]
