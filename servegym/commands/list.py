@@ -42,7 +42,7 @@ class Options:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="NAMES"),
     ]
-    """Which names: systems, policies, envs, orders, estimators, profiles, scenarios, workloads, arrivals, tier-mixes."""
+    """Which: systems, policies, envs, orders, estimators, profiles, scenarios, workloads, arrivals or tier-mixes."""
     json_: Json = False
     """Print them as one JSON document."""
 
