@@ -29,11 +29,11 @@ HEADINGS = (
     "Version History",
     "References",
 )
-TABLES = {
-    "cluster, (C,)": CLUSTER_FEATURES,
-    "instances, (M, F)": INSTANCE_FEATURES,
-    "queues, (K, Q)": QUEUE_FEATURES,
-    "request, (R,)": REQUEST_FEATURES,
+TABLES = {  # part of an observation: shape and columns
+    "cluster": ("(C,)", CLUSTER_FEATURES),
+    "instances": ("(M, F)", INSTANCE_FEATURES),
+    "queues": ("(K, Q)", QUEUE_FEATURES),
+    "request": ("(R,)", REQUEST_FEATURES),
 }
 
 
@@ -53,18 +53,19 @@ def compose(own: str, common: str) -> str:
 def sections_of(docstring: str) -> tuple[str, dict[str, str]]:
     """Return what stands before the first heading, and the text under each."""
     summary, *rest = inspect.cleandoc(docstring).split("\n## ")
-    sections = dict(part.partition("\n")[::2] for part in rest)
-    assert set(sections) <= set(HEADINGS), sorted(sections)
-    return summary.strip(), {heading: text.strip() for heading, text in sections.items()}
+    sections: dict[str, str] = {}
+    for part in rest:
+        heading, _, text = part.partition("\n")
+        assert heading in HEADINGS, heading
+        sections[heading] = text.strip()
+    return summary.strip(), sections
 
 
 def feature_tables() -> str:
     """Return the columns of every part of an observation, as Markdown."""
     return "\n\n".join(
         f"`{part}`, {shape}:\n\n{feature_table(features)}"
-        for (part, _, shape), features in (
-            (title.partition(", "), table) for title, table in TABLES.items()
-        )
+        for part, (shape, features) in TABLES.items()
     )
 
 
