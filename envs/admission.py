@@ -28,6 +28,8 @@ class AdmissionEnv(ServingEnv):
     ## Rewards
 
     By default `slo`. A rejected request costs its weight at once, one that is served too late when it ends.
+    Whoever always holds is cut off at the horizon; with `horizon_s=None`, `NoProgressError` ends that after
+    `max_hold_s` of the config.
 
     ## Version History
 

@@ -34,7 +34,7 @@ class MigrationEnv(ServingEnv):
 
     | Argument             | Default    | What it is                                                               |
     | -------------------- | ---------- | ------------------------------------------------------------------------ |
-    | `control_interval_s` | `1.0`      | seconds between ticks, the first at time 0                               |
+    | `control_interval_s` | `1.0`      | seconds between ticks, which come while a request is in the system       |
     | `rule`               | `"n-tier"` | n-tier: the least urgent that fits moves; llumnix: the last that decodes |
     | `moves_per_tick`     | `1`        | pairs that the agent may choose at one tick                              |
 

@@ -28,8 +28,9 @@ class ServeEnv(ServingEnv):
 
     ## Rewards
 
-    By default `latency`, in which all tiers count alike; `weighted_latency` and `slo` weigh tier p by 2^-p. Who
-    always waits is cut off at the horizon; with `horizon_s=None`, by `max_hold_s` of the config.
+    By default `latency`, in which all tiers count alike; `weighted_latency` and `slo` weigh tier p by 2^-p. Whoever
+    always waits is cut off at the horizon; with `horizon_s=None`, `NoProgressError` ends that after `max_hold_s` of
+    the config.
 
     ## Version History
 
