@@ -1,18 +1,9 @@
-"""The list of environments: as records for JSON, as text for people. They are made once each, with their defaults."""
+"""The list of environments: as records for JSON, as text for people. Each is made once, with its default arguments."""
 
+import inspect
 from typing import Any
 
 Record = dict[str, Any]
-
-STEPS = {
-    "Dispatch": "a request arrives: its instance",
-    "Admission": "a request arrives, or is held: accept, hold or reject it",
-    "Ordering": "some queue's first request can go: which queue's goes",
-    "Serve": "some queue's first request can go: which, and to which instance, or wait",
-    "Migration": "a control tick: from which instance to which a request moves, or nothing",
-    "Scaling": "a control tick: drain an instance, keep the fleet, or add one",
-    "Headroom": "a control tick: the peak and decay of headroom",
-}
 
 
 def env_records() -> list[Record]:
@@ -26,10 +17,10 @@ def env_records() -> list[Record]:
 
 def env_record(env_id: str, env: Any) -> Record:
     """Return what there is to know of an environment; shapes by part of the observation."""
-    kind = env_id.partition("/")[2].partition("-")[0]
+    summary = (inspect.getdoc(type(env)) or "").partition("\n")[0]
     return {
         "name": env_id,
-        "step": STEPS[kind],
+        "step": summary.partition(": ")[2],
         "action_space": str(env.action_space).replace("\n", " "),
         "observation_shape": {
             part: list(space.shape) for part, space in env.observation_space.items()
