@@ -13,8 +13,8 @@ from servegym.envs.episode import (
     ANSWER,
     BEGIN,
     EPISODE,
-    IDLE,
     KINDS,
+    OUTCOMES,
     TERMS,
     TO_SET_HEADROOM,
     Table,
@@ -59,6 +59,7 @@ class Batch:
             is_whole=np.array([is_in_order(columns[INSTANCES])], np.int64),
             observations=np.zeros((n, options.n_observed), np.float32),
             masks=np.ones((n, options.n_actions), np.int8),
+            outcomes=np.zeros((OUTCOMES, n)),
         )
 
         self._store()
@@ -159,9 +160,13 @@ class Batch:
                 simulation.allow_what_if()
                 self.link(e)
 
-    def play(self) -> None:
-        """Run every sub-environment that has something to do to its next decision, or its end."""
-        while play(self._pointer):
+    def play(self, is_answered: bool = False) -> None:
+        """Run every sub-environment that has something to do to its next decision, or its end.
+
+        is_answered: all that are not about to begin have their actions in the table.
+        """
+        while play(self._pointer, is_answered):
+            is_answered = False
             for e in np.flatnonzero(self.episodes["todo"]):
                 self.simulation(int(e)).provide(int(self.episodes["status"][e]))
                 self.link(int(e))
@@ -178,18 +183,17 @@ class Batch:
         self.episodes["todo"][e] = ANSWER
 
     def answer_all(self, actions: np.ndarray, who: np.ndarray, is_strict: bool) -> None:
-        """Let the sub-environments of a mask take their checked actions at the next `play`."""
+        """Let all sub-environments take checked actions at the next `play`; strict: none of `who` may be masked."""
         if self.options.kind == "headroom":
             self.table.levels[:] = actions
-        else:
-            if is_strict:
-                legal = self.table.masks[np.arange(len(self)), actions] != 0
-                is_bad = who & ~legal & (self.episodes["is_over"] == 0)
-                if is_bad.any():
-                    e = int(np.argmax(is_bad))
-                    raise ValueError(f"action[{e}] = {actions[e]}; it is masked")
-            self.table.actions[:] = actions
-        self.episodes["todo"] = np.where(who, ANSWER, IDLE)
+            return
+        if is_strict:
+            legal = self.table.masks[np.arange(len(self)), actions] != 0
+            is_bad = who & ~legal & (self.episodes["is_over"] == 0)
+            if is_bad.any():
+                e = int(np.argmax(is_bad))
+                raise ValueError(f"action[{e}] = {actions[e]}; it is masked")
+        self.table.actions[:] = actions
 
     def is_ended(self, e: int) -> bool:
         """Return whether the last step ended the episode."""

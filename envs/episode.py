@@ -65,6 +65,10 @@ TO_DISPATCH, TO_ADMIT, TO_ORDER, TO_SERVE, TO_MIGRATE, TO_SCALE, TO_SET_HEADROOM
 
 TERMS = ("latency", "weighted_latency", "slo", "ttft")  # of rewards
 
+# Rows of outcomes.
+REWARD, ELAPSED, TERMINATED, TRUNCATED, ILLEGAL, FIRST_TERM = range(6)
+OUTCOMES = FIRST_TERM + len(TERMS)
+
 IDLE, BEGIN, ANSWER, GO_ON = 0, 1, 2, 3  # what `play` has to do with a sub-environment
 
 EPISODE = np.dtype(
@@ -112,6 +116,7 @@ class Table(NamedTuple):
     is_whole: np.ndarray  # int64[1]: 1 if all features of instances are observed, in order
     observations: np.ndarray  # float32[N, D]: cluster, instances, queues, request
     masks: np.ndarray  # int8[N, A]
+    outcomes: np.ndarray  # float64[OUTCOMES, N]: of the last step, for whoever hands all of them on
 
 
 TABLE = tuple_type(
@@ -128,6 +133,7 @@ TABLE = tuple_type(
     types.Array(int64, 1, "C"),
     types.Array(float32, 2, "C"),
     types.Array(int8, 2, "C"),
+    types.Array(float64, 2, "C"),
 )
 table_at = reader(TABLE)
 
@@ -139,24 +145,39 @@ def store_table(address, table):
 
 
 @kernel
-def play(pointer):
-    """Play the Table at an address: twelve arrays would take longer to hand over than an environment to play."""
-    return _play(table_at(pointer))
+def play(pointer, is_answered):
+    """Play the Table at an address: its arrays would take longer to hand over than an environment to play.
+
+    is_answered: whoever is IDLE has an answer.
+    """
+    return _play(table_at(pointer), is_answered)
 
 
 @kernel
-def _play(table):
+def _play(table, is_answered):
     """Let every sub-environment do what its record says (mutates it); return how many need Python."""
     n_stuck = 0
     for e in range(table.episodes.shape[0]):
         episode = table.episodes[e]
         if episode.todo == IDLE:
-            continue
+            if not is_answered:
+                continue
+            episode.todo = ANSWER
         _play_one(table, e, episode)
         is_done = episode.status == ASKED or episode.status == OK
         episode.todo = IDLE if is_done else GO_ON
+        _tell(table.outcomes, e, episode)
         n_stuck += not is_done
     return n_stuck
+
+
+@kernel
+def _tell(outcomes, e, episode):
+    outcomes[REWARD, e], outcomes[ELAPSED, e] = episode.reward, episode.elapsed_s
+    outcomes[TERMINATED, e], outcomes[TRUNCATED, e] = episode.terminated, episode.truncated
+    outcomes[ILLEGAL, e] = episode.is_illegal
+    for k in range(len(TERMS)):
+        outcomes[FIRST_TERM + k, e] = episode.terms[k]
 
 
 @kernel
