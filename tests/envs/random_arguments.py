@@ -4,8 +4,10 @@ Each part (gateway, stale metrics, faults, ...) is drawn from the seed and put i
 see most pairs of them.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from servegym.envs.options import FEATURES, OF_TICKS, TERMS
@@ -20,6 +22,19 @@ WORKLOADS = ("azure-conv", "burstgpt", "driftsched-tokens", "powerlaw-256-256", 
 SYSTEMS = ("least-requests", "random", "power-of-two", "round-robin", "n-tier", "marginal")
 PROFILES = ["a100_sxm/Llama-3.1-8B/tp1", "h100_sxm/Llama-3.1-8B/tp1"]
 SPAN_S = 8.0  # most faults begin in it
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A function that makes an environment: plain data, so that it can be called in another process."""
+
+    env_id: str
+    arguments: Arguments
+
+    def __call__(self) -> gymnasium.Env:
+        import servegym  # noqa: F401  (registers the ids in a fresh process)
+
+        return gymnasium.make(self.env_id, **self.arguments)
 
 
 def plain_arguments(env_id: str, **more: Any) -> Arguments:
