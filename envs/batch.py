@@ -23,7 +23,7 @@ from servegym.envs.episode import (
 from servegym.envs.options import Options
 from servegym.envs.spaces import split
 from servegym.simulator import state as layout
-from servegym.simulator.build import STREAM_KEYS, random_stream
+from servegym.simulator.build import STREAM_KEYS, packed_size, random_stream
 from servegym.simulator.result import Result, result_of
 from servegym.simulator.seconds import to_ps
 from servegym.simulator.simulation import Simulation
@@ -38,6 +38,7 @@ class Batch:
     def __init__(self, options: Options, n: int) -> None:
         self.options = options
         self.asks_what_if = False
+        self._memory: np.ndarray | None = None
         self.simulations: list[Simulation | None] = [None] * n
         self.episode_seeds = [0] * n
         self.n_begun = [0] * n  # episodes
@@ -89,10 +90,21 @@ class Batch:
                 asks_what_if=self.asks_what_if,
                 keeps_outlook=True,
             )
+            self._pack(e, simulation)
         else:
             simulation.restart(trace, seed)
         simulation.keep_tally(options.slo)
         self._fill_episode(e, simulation, seed)
+
+    def _pack(self, e: int, simulation: Simulation) -> None:
+        """Let the states of all sub-environments lie in one allocation, if there is more than one."""
+        if len(self) == 1:
+            return
+        size = packed_size(simulation.state)
+        if self._memory is None:
+            self._memory = np.empty((len(self), size), np.uint8)
+        if size <= self._memory.shape[1]:
+            simulation.pack(self._memory[e])
 
     def _fill_episode(self, e: int, simulation: Simulation, seed: int) -> None:
         options, episode = self.options, self.episodes[e]
@@ -201,6 +213,7 @@ class Batch:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Batch":
         twin = copy.copy(self)
+        twin._memory = None
         twin.simulations = [copy.deepcopy(each, memo) for each in self.simulations]
         twin.episode_seeds, twin.n_begun = list(self.episode_seeds), list(self.n_begun)
         twin.table = Table(*(array.copy() for array in self.table))
@@ -208,7 +221,7 @@ class Batch:
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"table": tuple(self.table)}
+        return self.__dict__ | {"table": tuple(self.table), "_memory": None}
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
         self.__dict__.update(attributes)

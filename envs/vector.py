@@ -218,13 +218,13 @@ class ServingVectorEnv(VectorEnv):
 
     def _infos(self, who: np.ndarray) -> dict[str, Any]:
         """Return the infos of some sub-environments, as gymnasium stacks them: every key with its `_key`, bool[N]."""
-        episodes, terms = self.batch.episodes, {}
-        for k, name in enumerate(TERMS):
-            terms |= {name: np.where(who, episodes["terms"][:, k], 0.0), f"_{name}": who.copy()}
+        episodes = self.batch.episodes
+        values = episodes["terms"].T * who
+        terms: dict[str, Any] = dict(zip(TERMS, values, strict=True))
         infos = {
-            "elapsed_s": np.where(who, episodes["elapsed_s"], 0.0),
+            "elapsed_s": episodes["elapsed_s"] * who,
             "illegal_action": (episodes["is_illegal"] != 0) & who,
-            "terms": terms,
+            "terms": terms | {f"_{name}": who for name in TERMS},
             MASK: self.batch.table.masks.copy(),
         }
-        return infos | {f"_{name}": who.copy() for name in infos}
+        return infos | {f"_{name}": who for name in infos}

@@ -114,6 +114,31 @@ def build_state(simulation: "Simulation") -> layout.State:
     return state
 
 
+def packed_size(state: layout.State) -> int:
+    """Return the bytes that `pack` needs."""
+    return sum(_whole_lines(array.nbytes) for array in state) + CACHE_LINE
+
+
+def pack(state: layout.State, memory: np.ndarray) -> layout.State:
+    """Return the state with all arrays in one piece of memory, uint8, the big ones last; it has no links yet.
+
+    Many states in one allocation of huge pages need few entries of the processor's page table.
+    """
+    begin = -memory.ctypes.data % CACHE_LINE
+    moved = {}
+    for name in sorted(state._fields, key=lambda name: getattr(state, name).nbytes):
+        array = getattr(state, name)
+        place = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+        moved[name] = place.view(type(array))
+        moved[name][...] = array
+        begin += _whole_lines(array.nbytes)
+    return layout.State(**moved)
+
+
+def _whole_lines(n_bytes: int) -> int:
+    return -(-n_bytes // CACHE_LINE) * CACHE_LINE
+
+
 class Blank(NamedTuple):
     """A state before the first arrival, to play in again."""
 

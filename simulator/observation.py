@@ -37,10 +37,8 @@ def _add_placement(state, router, i, request, refresh_ps):
     view.waiting += 1
     view.waiting_blocks += blocks
     view.held_tokens += request.prompt_tokens + request.predicted_tokens
-    known, left = (
-        request.prompt_tokens + request.generated,
-        predicted_left(request, request.generated),
-    )
+    known = request.prompt_tokens + request.generated
+    left = predicted_left(request, request.generated)
     view.waiting_prefill_tokens += known
     view.waiting_predicted_tokens += left
     view.waiting_work += kv_work(int(known), left)

@@ -15,8 +15,10 @@ import numpy as np
 from servegym.simulator import state as layout
 from servegym.simulator.build import (
     Blank,
+    blank_of,
     build_state,
     link_state,
+    pack,
     records,
     restart_state,
     set_addresses,
@@ -92,6 +94,12 @@ class Simulation:
         play_address_before = self.state.shared[0]["play_address"]
         self.state = self._blank.state
         self.state.shared[0]["play_address"] = play_address_before
+
+    def pack(self, memory: np.ndarray) -> None:
+        """Move a fresh state into memory, uint8[packed_size or more], to be played and restarted there."""
+        self.state = pack(self.state, memory)
+        link_state(self.state)
+        self._blank = blank_of(self.state)
 
     @property
     def now_s(self) -> float:

@@ -256,10 +256,7 @@ SHARED = np.dtype(
         ("snapshot_interval_ps", "i8"),  # 0: what-if sees the present
         ("n_observing", "i8"),  # policies that are shown completions
         ("n_lost_metrics", "i8"),  # faults of that kind in the schedule
-        (
-            "keeps_outlook",
-            "i8",
-        ),  # 1: refreshes store what the running requests are predicted to need
+        ("keeps_outlook", "i8"),  # 1: refreshes store predicted needs, too
         ("now_ps", "i8"),  # the instant being decided
         ("is_early", "i8"),  # 1: the refreshes of the instant being played are still to come
         ("router", "i8"),  # who decides it

@@ -153,10 +153,8 @@ def reorder_waiting(state, instance, now_ps):
 @kernel
 def _count_waiting(state, instance, r, sign):
     request = state.requests[r]
-    known, left = (
-        request.prompt_tokens + request.generated,
-        predicted_left(request, request.generated),
-    )
+    known = request.prompt_tokens + request.generated
+    left = predicted_left(request, request.generated)
     instance.n_waiting += sign
     instance.waiting_blocks += sign * blocks_for(state.shared[0], known)
     instance.waiting_prefill_tokens += sign * known

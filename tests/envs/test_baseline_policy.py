@@ -68,7 +68,7 @@ def assert_native(env, records: np.ndarray, system: str, cluster: dict, **option
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("baseline", policy_names("dispatch"))
 def test_every_dispatch_baseline_is_its_native_run(baseline, cluster):
-    env, records = played("Dispatch", CLUSTERS[cluster], baseline)
+    env, records = played("Dispatch", CLUSTERS[cluster], baseline, system=baseline)
     assert_native(env, records, baseline, CLUSTERS[cluster])
 
 
