@@ -154,6 +154,7 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
         (IDS[0], {"flatten": True, "mask_in_observation": True}, "exclude each other"),
         (IDS[0], {"render_mode": "rgb"}, "render_mode"),
         (IDS[0], {"slo": {"ttft_s": -1.0}}, "ttft_s = -1.0"),
+        (IDS[0], {"slo": {"ttft": 1.0}}, "unknown limit in slo 'ttft'; did you mean 'ttft_s'"),
         (IDS[0], {"cluster": {"instances": 0}}, "instances = 0"),
         (IDS[0], {"cluster": {"instanses": 3}}, "instanses"),
         (IDS[0], {"episode_requests": 1}, "episode_requests = 1"),
