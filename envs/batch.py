@@ -30,7 +30,6 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import NEVER
 
 
-
 class Batch:
     """N simulations, each paused at a decision of the agent or over; `table` has what they show and are told."""
 

@@ -37,9 +37,13 @@ def check_malformed(env: gymnasium.Env) -> None:
         try:
             env.step(action)
         except ValueError:
-            assert present(env) == before, f"step({action!r}) raises ValueError, and changes the state"
+            assert present(env) == before, (
+                f"step({action!r}) raises ValueError, and changes the state"
+            )
         except Exception as error:
-            raise AssertionError(f"step({action!r}) raises {error!r}; expected ValueError") from error
+            raise AssertionError(
+                f"step({action!r}) raises {error!r}; expected ValueError"
+            ) from error
         else:
             raise AssertionError(f"step({action!r}) is taken; expected ValueError")
 
@@ -58,7 +62,7 @@ def check_forms(env: gymnasium.Env, rng: np.random.Generator) -> None:
 
 
 def check_masked(env: gymnasium.Env, rng: np.random.Generator) -> bool:
-    """A masked action acts as a legal one and is counted; strict, it raises and changes nothing; False: none is masked."""
+    """A masked action acts as a legal one and is counted; strict, it raises. False if none is masked."""
     mask = masks(env)
     if mask.all():
         return False
@@ -73,14 +77,15 @@ def check_masked(env: gymnasium.Env, rng: np.random.Generator) -> bool:
     else:
         raise AssertionError(f"strict: step({action}) is masked, and taken")
     n_illegal = int(serving(lenient).batch.episodes["n_illegal"][0])
-    found = lenient.step(action)
+    *found, info = lenient.step(action)
     counted = int(serving(lenient).batch.episodes["n_illegal"][0]) - n_illegal
-    assert found[4]["illegal_action"] is True, f"step({action}) is masked; info['illegal_action'] is not True"
+    assert info["illegal_action"] is True, f"step({action}) is masked, and info does not say so"
     assert counted == 1, f"step({action}) is masked, and counted {counted} times"
     for legal in np.flatnonzero(mask):
-        other = list(copy.deepcopy(env).step(int(legal)))
-        assert other[4]["illegal_action"] is False, f"step({legal}) is legal, and counted as masked"
-        other[4] = other[4] | {"illegal_action": True}
-        if is_same(tuple(other), found):
+        *other, other_info = copy.deepcopy(env).step(int(legal))
+        assert other_info["illegal_action"] is False, f"step({legal}) is legal, and info denies it"
+        if is_same((other, other_info | {"illegal_action": True}), (found, info)):
             return True
-    raise AssertionError(f"step({action}) is masked, and acts as none of the legal {np.flatnonzero(mask)}")
+    raise AssertionError(
+        f"step({action}) is masked, and acts as none of the legal {np.flatnonzero(mask)}"
+    )

@@ -77,7 +77,9 @@ def _maker(env: gymnasium.Env | str | Make, kwargs: dict[str, Any]) -> Make:
 
 
 @contextmanager
-def _explained(env: Any, kwargs: dict[str, Any], seed: int, check: Callable[..., None]) -> Iterator[None]:
+def _explained(
+    env: Any, kwargs: dict[str, Any], seed: int, check: Callable[..., None]
+) -> Iterator[None]:
     """Turn whatever goes wrong into an AssertionError that names environment, check, seed and settings."""
     try:
         yield
@@ -133,7 +135,9 @@ def check_observations(make: Make, seed: int, n_steps: int) -> None:
         arrays = observation.values() if isinstance(observation, dict) else [observation]
         for array in arrays:
             assert np.isfinite(array).all(), f"observation = {observation}; not finite"
-        assert env.observation_space.contains(observation), f"observation = {observation}; not in its space"
+        assert env.observation_space.contains(observation), (
+            f"observation = {observation}; not in its space"
+        )
         assert info[MASK].any(), "an all-False mask"
     _check_masks(env, seed, n_steps)
 
@@ -148,7 +152,9 @@ def _check_masks(env: gymnasium.Env, seed: int, n_steps: int) -> None:
             f"info[{MASK!r}] = {info[MASK]}, action_masks() = {mask}"
         )
         if isinstance(observation, dict) and MASK in observation:
-            assert is_same(observation[MASK], info[MASK]), f"observation[{MASK!r}] = {observation[MASK]}"
+            assert is_same(observation[MASK], info[MASK]), (
+                f"observation[{MASK!r}] = {observation[MASK]}"
+            )
         if isinstance(observation, dict) and not inner.batch.episodes["is_over"][0]:
             _check_mask_is_observed(inner, observation, mask)
         observation, _, terminated, truncated, info = env.step(legal_action(env, rng))
@@ -157,7 +163,9 @@ def _check_masks(env: gymnasium.Env, seed: int, n_steps: int) -> None:
     assert masks(env).any(), "an all-False mask at the end"
 
 
-def _check_mask_is_observed(inner: Any, observation: dict[str, np.ndarray], mask: np.ndarray) -> None:
+def _check_mask_is_observed(
+    inner: Any, observation: dict[str, np.ndarray], mask: np.ndarray
+) -> None:
     part, name = {"dispatch": ("instances", "accepts"), "ordering": ("queues", "ready")}.get(
         inner.options.kind, ("", "")
     )
@@ -194,7 +202,9 @@ def check_sums(make: Make, seed: int, n_steps: int) -> None:
         assert _is_close(sums[name], value), f"sum of {name} = {sums[name]}, by the table {value}"
     if inner.options.slo == type(slo)() or inner.options.config.reject_penalty_s is not None:
         total_s = -result.total_latency_s
-        assert _is_close(sums["latency"], total_s), f"sum of latency = {sums['latency']}, not {total_s}"
+        assert _is_close(sums["latency"], total_s), (
+            f"sum of latency = {sums['latency']}, not {total_s}"
+        )
     if env is inner or not _has_reward_wrapper(env):
         paid = sum(step[1] for step in steps)
         asked = sums[inner.options.reward]
@@ -211,13 +221,21 @@ def _check_end(inner: Any, steps: list[Step], elapsed_s: float) -> None:
         return
     requests, horizon_s = inner.simulation.state.requests, inner.options.horizon_s
     n_open = int((requests["status"] == UNFINISHED).sum()) + len(inner.trace) - len(requests)
-    assert terminated == (n_open == 0), f"terminated = {terminated}; {n_open} requests have not ended"
+    assert terminated == (n_open == 0), (
+        f"terminated = {terminated}; {n_open} requests have not ended"
+    )
     if truncated and horizon_s is not None:
-        assert _is_close(elapsed_s, horizon_s), f"truncated after {elapsed_s} s; the horizon is {horizon_s}"
+        assert _is_close(elapsed_s, horizon_s), (
+            f"truncated after {elapsed_s} s; the horizon is {horizon_s}"
+        )
     if terminated:
         last_s = int(requests["finish_ps"].max()) / PS_PER_S
-        assert elapsed_s >= last_s - CLOSE_S, f"elapsed_s sums to {elapsed_s}; a request ended at {last_s}"
-        assert horizon_s is None or elapsed_s <= horizon_s + CLOSE_S, f"elapsed_s sums to {elapsed_s}"
+        assert elapsed_s >= last_s - CLOSE_S, (
+            f"elapsed_s sums to {elapsed_s}; a request ended at {last_s}"
+        )
+        assert horizon_s is None or elapsed_s <= horizon_s + CLOSE_S, (
+            f"elapsed_s sums to {elapsed_s}"
+        )
 
 
 def _has_reward_wrapper(env: gymnasium.Env) -> bool:
@@ -235,12 +253,11 @@ def _is_close(a: float, b: float) -> bool:
 def check_requests(make: Make, seed: int, n_steps: int) -> None:
     """No request and no KV block is lost or doubled between two decisions."""
     env = make()
-    inner, n = serving(env), 0
-    for _ in _steps(env, seed, n_steps):
-        if n % LOOK_EVERY == 0:
+    inner = serving(env)
+    for k in _steps(env, seed, n_steps):
+        if k % LOOK_EVERY == 0:
             check_conservation(inner.simulation)
             check_blocks(inner.simulation)
-        n += 1
     check_conservation(inner.simulation)
     counts = inner.result().summary()
     parts = ("finished", "rejected", "failed", "cancelled", "unfinished")

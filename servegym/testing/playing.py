@@ -86,7 +86,9 @@ def check_same(a: Played, b: Played, when: str) -> None:
     """AssertionError naming the first step at which two episodes differ."""
     assert len(a.steps) == len(b.steps), f"{when}: {len(a.steps)} and {len(b.steps)} steps"
     for k, (mine, other) in enumerate(zip(a.steps, b.steps, strict=True)):
-        for name, x, y in zip(("observation", "reward", "terminated", "truncated", "info"), mine, other, strict=True):
+        for name, x, y in zip(
+            ("observation", "reward", "terminated", "truncated", "info"), mine, other, strict=True
+        ):
             assert is_same(x, y), f"{when}: {name} of step {k} differs: {x} and {y}"
 
 

@@ -19,7 +19,7 @@ DROPPED = ("rejected", "failed", "cancelled")
 
 def expected_terms(result: Result, slo: Slo, end_s: float) -> dict[str, float]:
     """Return what each term's sum must be for an episode that ended at end_s (`simulator/slo.py` has the limits)."""
-    sums = dict.fromkeys(("latency", "weighted_latency", "slo", "ttft"), 0.0)
+    sums: dict[str, float] = {"latency": 0.0, "weighted_latency": 0.0, "slo": 0.0, "ttft": 0.0}
     for row in result.requests.to_dict("records"):
         weight = tier_weight(row["tier"])
         lost_s = _penalty_s(row, slo, result.config.reject_penalty_s)

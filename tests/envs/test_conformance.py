@@ -1,4 +1,4 @@
-"""Every environment, plain and with random arguments, goes through the public conformance suite; broken ones fail it."""
+"""Every environment, plain and at random, goes through the public conformance suite; broken ones fail it."""
 
 import functools
 from typing import Any
@@ -66,7 +66,8 @@ class Wide(DispatchEnv):
     """Observations are float64."""
 
     def _observation(self) -> Any:
-        return {name: value.astype(np.float64) for name, value in super()._observation().items()}
+        observation: Any = super()._observation()
+        return {name: value.astype(np.float64) for name, value in observation.items()}
 
 
 class Infinite(DispatchEnv):
@@ -82,7 +83,9 @@ class Rounding(DispatchEnv):
     """2.5 is taken as 2."""
 
     def step(self, action: Any) -> Any:
-        return super().step(int(action) if isinstance(action, float) and action == action else action)
+        return super().step(
+            int(action) if isinstance(action, float) and action == action else action
+        )
 
 
 class Spoiling(DispatchEnv):

@@ -43,7 +43,9 @@ def test_case_23_horizon_and_time_limit_wrapper_agree_in_form(env_id):
     own = gymnasium.make(env_id, **plain_arguments(env_id, horizon_s=1.5))
     wrapped = gymnasium.make(env_id, max_episode_steps=2, **plain_arguments(env_id))
     ends = last_step(own), last_step(wrapped)
-    for env, (observation, reward, terminated, truncated, info) in zip((own, wrapped), ends, strict=True):
+    for env, (observation, reward, terminated, truncated, info) in zip(
+        (own, wrapped), ends, strict=True
+    ):
         assert env.observation_space.contains(observation)
         assert (terminated, truncated) == (False, True)
         assert type(truncated) is bool
@@ -60,15 +62,19 @@ def drained_at(horizon_ms: float | None, env_id: str = "servegym/Dispatch-v0") -
     """Return the last step of two requests of two tokens, one seat, 10 ms an iteration: they end at 20 and 40 ms."""
     trace = Trace([0.0, 0.005], [16, 16], [2, 2])
     horizon_s = None if horizon_ms is None else horizon_ms * MS
-    return last_step(
-        gymnasium.make(env_id, workload=trace, cluster=ONE_SEAT, horizon_s=horizon_s)
-    )
+    return last_step(gymnasium.make(env_id, workload=trace, cluster=ONE_SEAT, horizon_s=horizon_s))
 
 
 def test_case_23_drained_at_the_horizon_terminates():
     """CASES 23: the last request ends at 40 ms; a horizon there cuts nothing off, one a picosecond before does."""
     elapsed = {}
-    for horizon_ms, is_drained in ((None, True), (100.0, True), (40.0, True), (40 - 1e-9, False), (30.0, False)):
+    for horizon_ms, is_drained in (
+        (None, True),
+        (100.0, True),
+        (40.0, True),
+        (40 - 1e-9, False),
+        (30.0, False),
+    ):
         *_, terminated, truncated, info = drained_at(horizon_ms)
         assert (terminated, truncated) == (is_drained, not is_drained), horizon_ms
         elapsed[horizon_ms] = info["elapsed_s"]
@@ -93,7 +99,10 @@ def test_case_23_trace_that_goes_on_behind_the_horizon_truncates():
 def test_case_23_final_observation_is_available_in_the_vector(env_id, horizon_s, mode):
     """CASES 23: it is what the single environment shows last, with its info."""
     arguments = plain_arguments(env_id, horizon_s=horizon_s, episode_requests=12)
-    single, vector = gymnasium.make(env_id, **arguments), gymnasium.make_vec(env_id, num_envs=2, autoreset_mode=mode, **arguments)
+    single, vector = (
+        gymnasium.make(env_id, **arguments),
+        gymnasium.make_vec(env_id, num_envs=2, autoreset_mode=mode, **arguments),
+    )
     vector.reset(seed=4)
     _, info = single.reset(seed=4)
     while True:
@@ -107,7 +116,11 @@ def test_case_23_final_observation_is_available_in_the_vector(env_id, horizon_s,
             break
         info_mask = infos["action_mask"][0]
         assert is_same(info_mask, info["action_mask"])
-    final = infos["final_obs"][0] if mode == AutoresetMode.SAME_STEP else {k: v[0] for k, v in shown.items()}
+    final = (
+        infos["final_obs"][0]
+        if mode == AutoresetMode.SAME_STEP
+        else {k: v[0] for k, v in shown.items()}
+    )
     assert is_same(final, expected)
     final_info = infos["final_info"] if mode == AutoresetMode.SAME_STEP else infos
     assert final_info["elapsed_s"][0] == info["elapsed_s"]
@@ -139,7 +152,7 @@ def test_ticks_of_an_episode_without_work_do_not_go_on_for_ever(env_id):
     arguments = plain_arguments(env_id) | {"rate_per_s": None, "workload": trace, "cluster": config}
     env = gymnasium.make(env_id, control_interval_s=0.1, **arguments)
     env.reset(seed=0)
-    n, is_over = 0, False
+    n, is_over, terminated = 0, False, False
     while not is_over:
         *_, terminated, truncated, _ = env.step(legal_action(env, np.random.default_rng(0)))
         is_over, n = terminated or truncated, n + 1

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from random_arguments import IDS, plain_arguments, random_arguments
 
@@ -53,7 +54,7 @@ def test_case_27_stable_baselines3_finds_nothing(env_id, seed):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_case_27_stable_baselines3_says_only_that_a_matrix_is_no_vector(env_id):
-    """CASES 27: a Dict has a row an instance and a row a queue. SB3 warns of both; its MultiInputPolicy flattens them."""
+    """CASES 27: rows of instances and of queues in a Dict. MultiInputPolicy flattens them, yet SB3 warns."""
     checker = pytest.importorskip("stable_baselines3.common.env_checker", reason=NO_SB3)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -74,10 +75,13 @@ def test_case_27_masks_among_observations_are_taken(env_id):
 @pytest.mark.parametrize("env_id", IDS)
 def test_data_is_equivalent_after_a_json_round_trip_of_the_spec(env_id):
     """EnvSpec.to_json: whoever gets the text makes the same environment."""
-    for arguments in (plain_arguments(env_id), *(random_arguments(env_id, s + 400) for s in range(3))):
+    for arguments in (
+        plain_arguments(env_id),
+        *(random_arguments(env_id, s + 400) for s in range(3)),
+    ):
         env = gymnasium.make(env_id, **arguments)
         assert env.spec is not None
-        spec = gymnasium.envs.registration.EnvSpec.from_json(env.spec.to_json())
+        spec = EnvSpec.from_json(env.spec.to_json())
         twin = gymnasium.make(spec)
         assert twin.spec == env.spec
         assert_same_trajectory(env, twin)

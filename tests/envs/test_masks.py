@@ -55,9 +55,7 @@ def test_case_25_masks_of_a_vector_agree_after_autoreset_too(env_id, mode):
 
 def test_case_25_masks_are_copies():
     """CASES 25: whoever writes into a mask that was handed out changes nothing."""
-    env: Any = gymnasium.make(
-        "servegym/Serve-v0", **NARROW, mask_in_observation=True
-    )
+    env: Any = gymnasium.make("servegym/Serve-v0", **NARROW, mask_in_observation=True)
     observation, info = env.reset(seed=0)
     for mask in (info["action_mask"], observation["action_mask"], env.unwrapped.action_masks()):
         before = env.unwrapped.action_masks()
@@ -117,7 +115,7 @@ def test_case_25_strict_raises_and_names_what_is_legal():
 
 @pytest.mark.parametrize("env_id", DISCRETE)
 def test_case_25_maskable_ppo_makes_no_illegal_action(env_id):
-    """CASES 25: 10,000 decisions of an untrained MaskablePPO, by the masks, over many episodes of 20 sub-environments."""
+    """CASES 25: 10,000 decisions of an untrained MaskablePPO by the masks, in many episodes."""
     contrib = pytest.importorskip("sb3_contrib", reason=NO_SB3)
     sb3 = pytest.importorskip("servegym.envs.sb3", reason=NO_SB3)
     env = sb3.SB3VecEnv(env_id, num_envs=20, **plain_arguments(env_id, **NARROW))

@@ -41,7 +41,10 @@ ODD: dict[str, dict[str, Any]] = {
     "one seat": {"cluster": {"max_num_seqs": 1}},
     "8 tiers": {"cluster": {"tiers": 8, "order": "priority"}, "tier_mix": [1 / 8] * 8},
     "8 tiers that nobody uses": {"cluster": {"tiers": 8}},
-    "one queue for 3 tiers": {"cluster": {"tiers": 3, "queue_by": "none"}, "tier_mix": [0.2, 0.3, 0.5]},
+    "one queue for 3 tiers": {
+        "cluster": {"tiers": 3, "queue_by": "none"},
+        "tier_mix": [0.2, 0.3, 0.5],
+    },
     "a queue a tenant": {
         "workload": "driftsched-tokens",
         "cluster": {"queue_by": "tenant", "max_local_waiting": 0},
@@ -122,9 +125,11 @@ def test_request_that_fits_only_an_absent_instance_waits_for_it():
 def test_many_requests_at_one_instant_are_asked_about_one_by_one():
     """100 arrivals at 0: 100 decisions, none of which takes time."""
     trace = Trace(np.zeros(100), [16] * 100, [2] * 100)
-    env = gymnasium.make("servegym/Dispatch-v0", workload=trace, cluster=ClusterConfig(profile=FLAT))
+    env = gymnasium.make(
+        "servegym/Dispatch-v0", workload=trace, cluster=ClusterConfig(profile=FLAT)
+    )
     env.reset(seed=0)
-    rng, elapsed = np.random.default_rng(0), []
+    rng, elapsed, terminated = np.random.default_rng(0), [], False
     for _ in range(100):
         *_, terminated, _, info = env.step(legal_action(env, rng))
         elapsed.append(info["elapsed_s"])
@@ -150,7 +155,11 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
         (IDS[0], {"features": {"instance": []}}, "unknown part of features 'instance'"),
         (IDS[0], {"features": {"cluster": ["gatewya"]}}, "did you mean 'gateway'"),
         (IDS[0], {"features": {"cluster": ["gateway"] * 2}}, "names one twice"),
-        (IDS[0], {"features": {p: [] for p in ("cluster", "instances", "queues", "request")}}, "all parts are empty"),
+        (
+            IDS[0],
+            {"features": {p: [] for p in ("cluster", "instances", "queues", "request")}},
+            "all parts are empty",
+        ),
         (IDS[0], {"flatten": True, "mask_in_observation": True}, "exclude each other"),
         (IDS[0], {"render_mode": "rgb"}, "render_mode"),
         (IDS[0], {"slo": {"ttft_s": -1.0}}, "ttft_s = -1.0"),
@@ -165,7 +174,11 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
         (IDS[4], {"control_interval_s": 0.0}, "control_interval_s = 0.0"),
         (IDS[5], {"control_interval_s": -1.0}, "control_interval_s = -1.0"),
         (IDS[6], {"control_interval_s": 0.0, "system": "n-tier"}, "control_interval_s = 0.0"),
-        (IDS[6], {"control_interval_s": float("nan"), "system": "n-tier"}, "control_interval_s = nan"),
+        (
+            IDS[6],
+            {"control_interval_s": float("nan"), "system": "n-tier"},
+            "control_interval_s = nan",
+        ),
         (IDS[6], {}, "headroom"),
     ],
 )

@@ -26,11 +26,13 @@ def play_overloaded(env_id: str, n_steps: int, **arguments: Any) -> int:
         assert np.isfinite(observation).all()
         assert observation.min() >= 0.0
         assert observation.max() <= LIMIT
-        assert np.isfinite(reward)
+        assert np.isfinite(float(reward))
         assert all(np.isfinite(value) for value in info["terms"].values())
         if step % 64 == 0:
             state = inner.simulation.state
-            longest = max(longest, int(state.instances["n_waiting"].sum() + state.queues["n_waiting"].sum()))
+            longest = max(
+                longest, int(state.instances["n_waiting"].sum() + state.queues["n_waiting"].sum())
+            )
         if terminated or truncated:
             env.reset()
     return longest

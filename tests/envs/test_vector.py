@@ -107,7 +107,9 @@ def test_case_21_native_vector_is_the_single_environments(env_id, mode):
 def test_random_arguments_give_the_single_environments(env_id, seed):
     mode = (*MODES, AutoresetMode.DISABLED)[seed % 3]
     arguments = random_arguments(env_id, seed + 100)
-    assert_same_steps(native(env_id, mode, **arguments), side_by_side(env_id, mode, **arguments), 60)
+    assert_same_steps(
+        native(env_id, mode, **arguments), side_by_side(env_id, mode, **arguments), 60
+    )
 
 
 @pytest.mark.slow
@@ -116,7 +118,9 @@ def test_random_arguments_give_the_single_environments(env_id, seed):
 def test_many_random_arguments_give_the_single_environments(env_id, seed):
     mode = (*MODES, AutoresetMode.DISABLED)[seed % 3]
     arguments = random_arguments(env_id, seed + 1000)
-    assert_same_steps(native(env_id, mode, **arguments), side_by_side(env_id, mode, **arguments), 200)
+    assert_same_steps(
+        native(env_id, mode, **arguments), side_by_side(env_id, mode, **arguments), 200
+    )
 
 
 # Episode statistics.
@@ -174,7 +178,9 @@ def test_case_24_episode_lengths_and_returns_are_right_in_every_autoreset_mode(e
 @pytest.mark.parametrize("mode", [*MODES, AutoresetMode.DISABLED])
 def test_case_24_disabled_refuses_what_has_ended(mode):
     """CASES 24: without autoreset whoever steps on is told so; with it the next episode begins."""
-    env = native("servegym/Serve-v0", mode, **plain_arguments("servegym/Serve-v0", episode_requests=5))
+    env = native(
+        "servegym/Serve-v0", mode, **plain_arguments("servegym/Serve-v0", episode_requests=5)
+    )
     _, infos = env.reset(seed=0)
     ended = np.zeros(N, bool)
     while not ended.any():
@@ -253,7 +259,9 @@ def test_seeds_may_be_given_one_by_one_or_left_out():
 )
 def test_case_26_malformed_actions_of_a_vector_change_nothing(actions, message):
     """CASES 26: an error that names the sub-environment, and everybody stands where they stood."""
-    env: Any = native("servegym/Dispatch-v0", AutoresetMode.NEXT_STEP, **plain_arguments("servegym/Dispatch-v0"))
+    env: Any = native(
+        "servegym/Dispatch-v0", AutoresetMode.NEXT_STEP, **plain_arguments("servegym/Dispatch-v0")
+    )
     env.reset(seed=0)
     arrays = [*env.batch.table, *(a for e in range(N) for a in env.batch.simulation(e).state)]
     before = [array.tobytes() for array in arrays]
@@ -279,7 +287,9 @@ def test_case_25_strict_vector_refuses_masked_actions():
 
 
 def test_results_are_kept_on_request():
-    env: Any = native("servegym/Dispatch-v0", AutoresetMode.SAME_STEP, episode_requests=6, record=True)
+    env: Any = native(
+        "servegym/Dispatch-v0", AutoresetMode.SAME_STEP, episode_requests=6, record=True
+    )
     _, infos = env.reset(seed=0)
     totals = np.zeros(N)
     paid = []
@@ -293,7 +303,9 @@ def test_results_are_kept_on_request():
 
 
 def test_vector_renders_every_sub_environment():
-    env: Any = native("servegym/Dispatch-v0", AutoresetMode.NEXT_STEP, episode_requests=6, render_mode="ansi")
+    env: Any = native(
+        "servegym/Dispatch-v0", AutoresetMode.NEXT_STEP, episode_requests=6, render_mode="ansi"
+    )
     env.reset(seed=0)
     pictures = env.render()
     assert len(pictures) == N

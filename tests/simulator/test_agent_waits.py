@@ -126,7 +126,10 @@ NATIVE = {
 def answer_by_turns(all_state, role):
     """Return what the rule of a role says about the decision that waits."""
     state = core_of(all_state)
-    cluster, request = view_of(state), Request(state.requests, np.int64(state.shared[0].asked_request))
+    cluster, request = (
+        view_of(state),
+        Request(state.requests, np.int64(state.shared[0].asked_request)),
+    )
     if role == 0:
         return instance_by_turns(cluster, request)
     if role == 1:
@@ -171,7 +174,7 @@ def play(
 ) -> list[Asked]:
     """Run to the end, answering by a rule; asked twice at every decision, nothing may change. Return who was asked."""
     asked = []
-    limit = NEVER if simulation.horizon_ps is None else simulation.horizon_ps
+    limit = int(NEVER) if simulation.horizon_ps is None else simulation.horizon_ps
     while simulation.proceed(limit):
         shared = simulation.state.shared[0]
         before = present(simulation)
@@ -206,9 +209,15 @@ def test_answered_by_a_policys_rule_it_is_the_policys_run(role, seed):
     waiting = replace(native, policy=AGENTS[role], options=with_agent(native.options, role))
     mine, other = waiting.simulation(), native.simulation()
     other.run()
-    asked = play(mine, by_turns, look=lambda s: (check_conservation(s), check_blocks(s)))
+    asked = play(mine, by_turns, look=check_all)
     assert_served_the_same(mine, other)
     assert {each.role for each in asked} <= {role}
+
+
+def check_all(simulation: Simulation) -> None:
+    """Assert that no request and no block is lost at a decision."""
+    check_conservation(simulation)
+    check_blocks(simulation)
 
 
 def with_agent(options: dict, role: str) -> dict:
@@ -240,8 +249,11 @@ def memory_of(simulation: Simulation, role: str) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["dispatch", "admission", "queue", "scaling", "migration"])
 def test_run_without_an_agent_names_the_decision_that_waits(kind):
     policy = find_policy(kind, AGENT)
-    simulation = flat([0.0], **({} if kind == "dispatch" else {kind: AGENT, "max_local_waiting": 0}),
-                      policy=policy if kind == "dispatch" else find_policy("dispatch", "least-requests"))
+    simulation = flat(
+        [0.0],
+        **({} if kind == "dispatch" else {kind: AGENT, "max_local_waiting": 0}),
+        policy=policy if kind == "dispatch" else find_policy("dispatch", "least-requests"),
+    )
     with pytest.raises(ValueError, match=f"{kind} = 'agent'"):
         simulation.run()
 
@@ -383,7 +395,7 @@ def test_wait_at_the_end_of_an_awaited_run_has_ended():
     simulation = flat([0.0])
     play(simulation, lambda s, role: 0)
     before = present(simulation)
-    assert not simulation.proceed(NEVER)
+    assert not simulation.proceed(int(NEVER))
     assert changed(before, simulation) == []
     assert int(last_tally(simulation.state)) == 0
 
