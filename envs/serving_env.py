@@ -167,7 +167,7 @@ class ServingEnv(gymnasium.Env):
     def _picture(self) -> Any:
         if self._renderer is None:
             self._renderer = Renderer(self.render_mode)
-        return self._renderer.render(self.batch, 0)
+        return self._renderer.render(self.simulation, **self.batch.facts(0))
 
 
 def check_modes(flatten: bool, mask_in_observation: bool, render_mode: str | None) -> None:
