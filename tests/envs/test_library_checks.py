@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from random_arguments import IDS, plain_arguments, random_arguments
 
 pytestmark = pytest.mark.filterwarnings("error")
+*DISCRETE, HEADROOM = IDS
 NO_SB3 = "Stable-Baselines3 is an optional extra (rl)"
 
 
@@ -19,7 +20,7 @@ def first_steps_on(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "horizon_s"}
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", DISCRETE)
 def test_case_27_gymnasium_finds_nothing(env_id, monkeypatch):
     """CASES 27: its checker without warnings, all render modes, too."""
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -27,18 +28,31 @@ def test_case_27_gymnasium_finds_nothing(env_id, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", DISCRETE)
 def test_case_27_gymnasium_finds_nothing_with_random_arguments(env_id, seed):
     """CASES 27: the same, whatever the arguments."""
     arguments = first_steps_on(random_arguments(env_id, seed + 200))
     check_env(gymnasium.make(env_id, **arguments).unwrapped, skip_render_check=True)
 
 
+@pytest.mark.parametrize("seed", [None, *range(6)])
+def test_case_27_gymnasium_says_only_that_headroom_is_not_symmetric(seed, monkeypatch):
+    """CASES 27: peak and decay in their own units, 0 to .5 and 0 to 10, are what the papers speak of."""
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    arguments = plain_arguments(HEADROOM) if seed is None else random_arguments(HEADROOM, seed + 200)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        env = gymnasium.make(HEADROOM, disable_env_checker=True, **first_steps_on(arguments))
+        check_env(env.unwrapped, skip_render_check=seed is not None)
+    assert len(caught) > 0
+    assert all("symmetric and normalized space" in str(each.message) for each in caught)
+
+
 def symmetric(env: gymnasium.Env) -> gymnasium.Env:
     """Return the environment with Box actions in [-1, 1], as Stable-Baselines3 asks for."""
     if isinstance(env.action_space, gymnasium.spaces.Box):
         ones = np.ones(2, np.float32)
-        return gymnasium.wrappers.RescaleAction(env, -ones, ones)
+        return gymnasium.wrappers.RescaleAction(env.unwrapped, -ones, ones)
     return env
 
 
