@@ -20,6 +20,7 @@ from servegym.envs.episode import (
     Table,
     play,
 )
+from servegym.envs.observation import INSTANCES
 from servegym.envs.options import HEADROOM_PARAMS, Options
 from servegym.envs.spaces import split
 from servegym.simulator import state as layout
@@ -52,6 +53,7 @@ class Batch:
             fallback_streams=np.zeros((n, 1), np.uint64),
             features=columns,
             row=np.zeros(columns.shape[1], np.float32),
+            is_whole=bool((columns[INSTANCES] == np.arange(columns.shape[1])).all()),
             observations=np.zeros((n, options.n_observed), np.float32),
             masks=np.ones((n, options.n_actions), np.int8),
         )
@@ -214,7 +216,7 @@ class Batch:
         twin._memory = None
         twin.simulations = [copy.deepcopy(each, memo) for each in self.simulations]
         twin.episode_seeds, twin.n_begun = list(self.episode_seeds), list(self.n_begun)
-        twin.table = Table(*(array.copy() for array in self.table))
+        twin.table = Table(*(copy.copy(part) for part in self.table))
         twin._link_all()
         return twin
 

@@ -104,6 +104,7 @@ class Table(NamedTuple):
     fallback_streams: np.ndarray  # uint64[N, 1]
     features: np.ndarray  # int64[4, most]: columns that are observed, by part; -1 behind them
     row: np.ndarray  # float32[most], scratch
+    is_whole: bool  # all features of instances are observed, in order
     observations: np.ndarray  # float32[N, D]: cluster, instances, queues, request
     masks: np.ndarray  # int8[N, A]
 
@@ -123,7 +124,7 @@ def play(table):
     return n_stuck
 
 
-@cold_kernel
+@kernel
 def _play_one(table, e, episode):
     state = state_at(episode.state_pointer)
     is_answered = True

@@ -6,9 +6,15 @@ the features are: baselines/features.py.
 
 import numpy as np
 
-from servegym.baselines.features import fill_cluster, fill_instance, fill_queue, fill_request
+from servegym.baselines.features import (
+    N_INSTANCE,
+    fill_cluster,
+    fill_instance,
+    fill_queue,
+    fill_request,
+)
 from servegym.simulator.gateway import view_of
-from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.kernel import kernel
 from servegym.simulator.state import ANY_ROUTER, Request
 from servegym.simulator.views import n_instances, n_queues
 
@@ -16,20 +22,23 @@ PARTS = ("cluster", "instances", "queues", "request")
 CLUSTER, INSTANCES, QUEUES, REQUEST = range(4)
 
 
-@cold_kernel
+@kernel
 def observe(table, e, episode, state):
     """Write the observation of sub-environment e (mutates table.observations[e])."""
-    cluster, seen = view_of(state), table.observations[e]
+    cluster, seen, row = view_of(state), table.observations[e], table.row
     request = Request(state.requests, np.int64(state.shared[0].asked_request))
     router = state.shared[0].router
     if request.index < 0:
         state.shared[0].router = ANY_ROUTER
-    row = table.row
     fill_cluster(cluster, row)
     n = _copy(seen, 0, row, table.features[CLUSTER])
     for i in range(n_instances(cluster)):
-        fill_instance(cluster, request, i, row)
-        n = _copy(seen, n, row, table.features[INSTANCES])
+        if table.is_whole:
+            fill_instance(cluster, request, i, seen[n : n + N_INSTANCE])
+            n += N_INSTANCE
+        else:
+            fill_instance(cluster, request, i, row)
+            n = _copy(seen, n, row, table.features[INSTANCES])
     for q in range(n_queues(cluster)):
         fill_queue(cluster, q, row)
         n = _copy(seen, n, row, table.features[QUEUES])

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from servegym.simulator.calls import centre
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.outlook_follow import follow_seat, is_followed
 from servegym.simulator.seats import note_seat_change
 from servegym.simulator.state import NO_REQUEST
 from servegym.simulator.waiting import pop_waiting, return_waiting
@@ -15,11 +17,13 @@ def has_seat(instance, engine):
 
 
 @kernel
-def seat_head(state, instance, blocks, now_ps):
+def seat_head(state, i, instance, blocks, now_ps):
     """Give the waiting head a seat and `blocks` blocks; return the request."""
     r = pop_waiting(state, instance)
     state.slots[instance.first_slot + instance.n_running].request = r
     instance.n_running += 1
+    if is_followed(state, i):
+        follow_seat(centre(state).outlooks[i], state.requests[r])
     note_seat_change(instance)
     instance.free_blocks -= blocks
     instance.has_admitted = 1

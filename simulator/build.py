@@ -418,6 +418,7 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     deciders = (config.policy_of("estimation"), config.policy_of("remaining"))
     shared["n_observing"] = sum(bool(policy and policy.observe) for policy in deciders)
     shared["n_lost_metrics"] = sum(fault.kind == "metrics" for fault in config.faults)
+    shared["follows_outlook"] = _needs_outlook(simulation)
     shared["keeps_outlook"] = config.metrics_interval_s > 0 and _needs_outlook(simulation)
     shared["error_instance"] = layout.NO_INSTANCE
     shared["asked_request"] = NO_REQUEST

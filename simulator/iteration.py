@@ -5,8 +5,16 @@ Source: docs/engine.md sections 2 and 3. One file an engine says what an iterati
 
 import numpy as np
 
+from servegym.simulator.calls import centre
 from servegym.simulator.completions import complete
 from servegym.simulator.kernel import cold_kernel, kernel
+from servegym.simulator.outlook_follow import (
+    LOST,
+    follow_decoder,
+    follow_finish,
+    follow_prefilled,
+    is_followed,
+)
 from servegym.simulator.sarathi import start_sarathi
 from servegym.simulator.seats import (
     blocks_for_stretch,
@@ -121,9 +129,9 @@ def _collect_slots(state, i, instance, now_ps):
     """Keep the decoders that go on, then finished prefills as decoders, then the unfinished prefill."""
     base, end = instance.first_slot, instance.first_slot + instance.n_running
     first_prefill = kept = base + instance.n_decoding
-    n_before = instance.n_decoding
+    n_before, follows = instance.n_decoding, is_followed(state, i)
     if instance.is_decoding and instance.next_finish <= instance.iteration:
-        kept = _finish_decoders(state, i, instance, now_ps)
+        kept = _finish_decoders(state, i, instance, now_ps, follows)
     for p in range(first_prefill, end):
         r = np.int64(state.slots[p].request)
         request = state.requests[r]
@@ -135,7 +143,10 @@ def _collect_slots(state, i, instance, now_ps):
             state.slots[kept].request = r
             kept += 1
             break
-        if _stream_after_prefill(state, i, instance, r, now_ps):
+        is_finished = _stream_after_prefill(state, i, instance, r, now_ps)
+        if follows:
+            follow_prefilled(centre(state).outlooks[i], request)
+        if is_finished:
             continue
         slot = state.slots[kept]
         slot.request = r
@@ -144,8 +155,12 @@ def _collect_slots(state, i, instance, now_ps):
         count_decoder(state, i, instance, slot, 1)
         instance.n_decoding += 1
         kept += 1
+        if follows:
+            follow_decoder(centre(state).outlooks[i], request, instance.iteration)
     if kept != end or instance.n_decoding != n_before:  # who finished left a gap
         note_seat_change(instance)
+        if follows and centre(state).outlooks[i].changes != LOST:
+            centre(state).outlooks[i].changes = instance.seat_changes
     instance.n_running = kept - base
 
 
@@ -166,7 +181,7 @@ def _stream_after_prefill(state, i, instance, r, now_ps):
 
 
 @kernel
-def _finish_decoders(state, i, instance, now_ps):
+def _finish_decoders(state, i, instance, now_ps, follows):
     """Finish the decoders whose last token this was; return the end of the kept ones in `slots`."""
     size = state.shared[0].block_size
     least, kept = NEVER, instance.first_slot
@@ -179,6 +194,8 @@ def _finish_decoders(state, i, instance, now_ps):
             kept += 1
             continue
         request = state.requests[slot.request]
+        if follows:
+            follow_finish(centre(state).outlooks[i], request, slot.finish_iteration)
         state.phases[i * size + slot_phase(state, slot)] -= 1
         instance.kv_tokens -= request.prompt_tokens + request.output_tokens
         _finish(state, i, instance, np.int64(slot.request), now_ps)

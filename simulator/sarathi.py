@@ -29,12 +29,12 @@ def start_sarathi(state, i, instance, engine, now_ps):
         tail = state.requests[state.slots[instance.first_slot + instance.n_running - 1].request]
         instance.tail_chunk = min(tail.prompt_tokens + tail.generated - tail.computed, budget)
         budget -= instance.tail_chunk
-    _admit(state, instance, engine, budget, now_ps)
+    _admit(state, i, instance, engine, budget, now_ps)
     return n_decodes, kv_tokens, is_ample
 
 
 @kernel
-def _admit(state, instance, engine, budget, now_ps):
+def _admit(state, i, instance, engine, budget, now_ps):
     """Admit waiting requests in order while budget, seats and blocks for their whole prompt allow."""
     passed_over = NO_REQUEST
     while budget > 0 and instance.n_waiting > 0 and has_seat(instance, engine):
@@ -47,7 +47,7 @@ def _admit(state, instance, engine, budget, now_ps):
             passed_over = pass_over_head(state, instance, passed_over)
             continue
         instance.tail_chunk = min(head.prompt_tokens + head.generated, budget)
-        seat_head(state, instance, blocks, now_ps)
+        seat_head(state, i, instance, blocks, now_ps)
         budget -= instance.tail_chunk
     if passed_over != NO_REQUEST:
         return_passed_over(state, instance, passed_over)

@@ -267,6 +267,7 @@ SHARED = np.dtype(
         ("n_bad_predictions", "i8"),  # not finite or below one token, replaced
         ("asked_role", "i8"),  # of ROLES, that waits for an agent
         ("asked_request", "i8"),  # what about; NO_REQUEST: a queue, or a control tick
+        ("follows_outlook", "i8"),  # 1: outlooks follow the seats
         ("keeps_tally", "i8"),  # 1: `tally` is kept
     ]
 )

@@ -18,7 +18,7 @@ from servegym.simulator.tally import tally_first_token
 def start_static(state, i, instance, engine, now_ps):
     """Take waiting requests into the forming batch, or start the closed batch's next iteration."""
     if not instance.is_batch_closed:
-        _take(state, instance, engine, now_ps)
+        _take(state, i, instance, engine, now_ps)
         if instance.n_running == 0:
             state.shared[0].error = IDLE_REFUSES_HEAD
             state.shared[0].error_instance = i
@@ -36,7 +36,7 @@ def start_static(state, i, instance, engine, now_ps):
 
 
 @kernel
-def _take(state, instance, engine, now_ps):
+def _take(state, i, instance, engine, now_ps):
     while instance.n_waiting > 0 and instance.n_running < engine.batch_size:
         head = state.requests[instance.head]
         need = head.need_blocks
@@ -44,7 +44,7 @@ def _take(state, instance, engine, now_ps):
             instance.n_blocked_heads += 1
             break
         admitted_ps = head.admitted_ps
-        r = seat_head(state, instance, need, now_ps)
+        r = seat_head(state, i, instance, need, now_ps)
         state.requests[r].admitted_ps = admitted_ps  # not before the batch closes
         instance.last_taken_ps = now_ps
 

@@ -21,7 +21,7 @@ def start_vllm_v0(state, i, instance, engine, now_ps):
         _evict_less_urgent(state, i, instance, engine)
     if state.shared[0].error != OK:
         return 0, 0, False
-    _admit(state, instance, engine, now_ps)
+    _admit(state, i, instance, engine, now_ps)
     if instance.n_running > instance.n_decoding:
         return 0, 0, False
     need = blocks_for_iteration(state, i, instance)
@@ -51,7 +51,7 @@ def _evict_less_urgent(state, i, instance, engine):
 
 
 @kernel
-def _admit(state, instance, engine, now_ps):
+def _admit(state, i, instance, engine, now_ps):
     """Admit waiting requests in order while seats, blocks and the padded budget allow."""
     passed_over, n_prompts, longest = NO_REQUEST, 0, 0
     while instance.n_waiting > 0 and has_seat(instance, engine):
@@ -66,7 +66,7 @@ def _admit(state, instance, engine, now_ps):
                 break
             passed_over = pass_over_head(state, instance, passed_over)
             continue
-        seat_head(state, instance, blocks, now_ps)
+        seat_head(state, i, instance, blocks, now_ps)
         instance.tail_chunk = known
         n_prompts, longest = n_prompts + 1, max(longest, known)
     if passed_over != NO_REQUEST:

@@ -24,7 +24,7 @@ def start_vllm_v1(state, i, instance, engine, now_ps):
         instance.free_blocks -= need + tail_blocks
         n_decodes, kv_tokens = instance.n_decoding, instance.kv_tokens
         budget = engine.max_num_batched_tokens - n_decodes - chunk
-        _admit(state, instance, engine, budget, now_ps)
+        _admit(state, i, instance, engine, budget, now_ps)
         return n_decodes, kv_tokens, True
     # Blocks lack, so somebody is preempted, and nobody is admitted in this iteration.
     n_decodes, kv_tokens = _schedule_running(state, i, instance, engine, now_ps)
@@ -70,7 +70,7 @@ def _schedule_tail(state, i, instance, engine, now_ps):
 
 
 @kernel
-def _admit(state, instance, engine, budget, now_ps):
+def _admit(state, i, instance, engine, budget, now_ps):
     """Admit waiting requests in order while budget, seats and blocks allow."""
     passed_over = NO_REQUEST
     while budget > 0 and instance.n_waiting > 0 and has_seat(instance, engine):
@@ -84,7 +84,7 @@ def _admit(state, instance, engine, budget, now_ps):
                 break
             passed_over = pass_over_head(state, instance, passed_over)
             continue
-        seat_head(state, instance, blocks_for(state.shared[0], chunk), now_ps)
+        seat_head(state, i, instance, blocks_for(state.shared[0], chunk), now_ps)
         instance.tail_chunk = chunk
         budget -= chunk
     if passed_over != NO_REQUEST:

@@ -1,6 +1,5 @@
 """A baseline through an environment is its native run: every request gets the same, to the picosecond."""
 
-
 import gymnasium
 import numpy as np
 import pytest

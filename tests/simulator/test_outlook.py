@@ -11,6 +11,7 @@ from feature_reads import READS, outlooks
 from flat_profile import FLAT
 from outlook_naive import naive_row
 
+from servegym.simulator import build
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.errors import NoProgressError
 from servegym.simulator.outlook_views import predicted_tokens_left
@@ -19,6 +20,14 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import ENGINE_KINDS
 from servegym.simulator.views import n_instances
 from servegym.traces import Trace
+
+
+@pytest.fixture(params=["walked", "followed"], autouse=True)
+def _sums(request, monkeypatch):
+    """Play every test twice: sums from a walk at each look, and sums that follow the seats."""
+    if request.param == "followed":
+        monkeypatch.setattr(build, "_needs_outlook", lambda simulation: True)
+
 
 KINDS = ("gateway-push-limit", "gateway-pull", "migration", "timeouts", "faults", "scaling")
 
@@ -30,7 +39,8 @@ def flat(lengths, predicted=None, until_s=0.0, **options) -> Simulation:
     if predicted is not None:
         options |= {"estimator": "constant", "estimator_params": {"tokens": predicted}}
     trace = Trace(np.zeros(len(lengths)), prompts, outputs)
-    simulation = Simulation(trace, ClusterConfig(**options), find_policy("dispatch", "round-robin"))
+    dispatch = find_policy("dispatch", "round-robin")
+    simulation = Simulation(trace, ClusterConfig(**options), dispatch)
     simulation.run(until_s)
     return simulation
 
