@@ -24,7 +24,7 @@ from servegym.envs.observation import INSTANCES
 from servegym.envs.options import HEADROOM_PARAMS, Options
 from servegym.envs.spaces import split
 from servegym.simulator import state as layout
-from servegym.simulator.build import STREAM_KEYS, packed_size, random_stream
+from servegym.simulator.build import STREAM_KEYS, packed_size, random_stream, records
 from servegym.simulator.result import Result, result_of
 from servegym.simulator.seconds import to_ps
 from servegym.simulator.simulation import Simulation
@@ -44,7 +44,7 @@ class Batch:
         fallback, config = options.fallback, options.config
         columns = options.columns
         self.table = Table(
-            episodes=np.zeros(n, EPISODE),
+            episodes=records(n, EPISODE),
             actions=np.zeros(n, np.int64),
             levels=np.zeros((n, len(HEADROOM_PARAMS))),
             slots=np.zeros((0, 2), np.int64),
