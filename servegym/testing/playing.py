@@ -95,4 +95,5 @@ def check_same(a: Played, b: Played, when: str) -> None:
 def present(env: gymnasium.Env) -> list[bytes]:
     """Return the whole present of an environment, to see whether it changes."""
     inner = serving(env)
-    return [array.tobytes() for array in (*inner.simulation.state, *inner.batch.table)]
+    arrays = (*inner.simulation.state, *inner.batch.table)
+    return [np.asarray(array).tobytes() for array in arrays]

@@ -18,6 +18,15 @@ def test_plain_environment_conforms(env_id):
     check_env(env_id, **plain_arguments(env_id))
 
 
+@pytest.mark.nojit
+@pytest.mark.boundscheck
+@pytest.mark.parametrize("env_id", IDS)
+def test_tiny_environment_conforms_interpreted_and_with_bounds_checked(env_id):
+    """Six requests: the kernels as plain Python, and with every index looked at, in CI."""
+    arguments = plain_arguments(env_id, episode_requests=6, cluster={"instances": 2})
+    check_env(env_id, seeds=[0], n_steps=20, **arguments)
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("env_id", IDS)
 def test_case_28_random_arguments_conform(env_id, seed):

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from random_arguments import IDS, plain_arguments
 
 from servegym.simulator.config import ClusterConfig
+from servegym.simulator.errors import NoProgressError
 from servegym.testing.playing import is_same, legal_action
 from servegym.traces import Trace
 
@@ -158,3 +159,38 @@ def test_ticks_of_an_episode_without_work_do_not_go_on_for_ever(env_id):
         is_over, n = terminated or truncated, n + 1
         assert n < 20
     assert terminated
+
+
+# Agents that never give in.
+
+
+def test_agent_that_waits_for_ever_is_stopped_without_a_horizon():
+    """Everything else has ended 60 s before (max_hold_s): NoProgressError names who holds."""
+    env = gymnasium.make(
+        "servegym/Serve-v0", **plain_arguments("servegym/Serve-v0", horizon_s=None)
+    )
+    _, info = env.reset(seed=0)
+    with pytest.raises(NoProgressError, match="agent"):
+        for _ in range(100_000):
+            _, _, terminated, _, info = env.step(len(info["action_mask"]) - 1)
+            assert not terminated
+
+
+@pytest.mark.parametrize(
+    ("env_id", "action"), [("servegym/Serve-v0", -1), ("servegym/Admission-v0", 1)]
+)
+def test_agent_that_waits_for_ever_is_cut_off_by_the_horizon(env_id, action):
+    """100 s, longer than max_hold_s: all requests are unfinished, and have waited to the horizon."""
+    env: Any = gymnasium.make(env_id, **plain_arguments(env_id, horizon_s=100.0)).unwrapped
+    _, info = env.reset(seed=0)
+    truncated, n = False, 0
+    while not truncated:
+        last = len(info["action_mask"]) - 1
+        _, _, terminated, truncated, info = env.step(last if action < 0 else action)
+        assert not terminated
+        n += 1
+    table = env.result().requests
+    assert (table["status"] == "unfinished").all()
+    expected = (100.0 - table["arrival_s"]).sum()
+    assert env.result().total_latency_s == pytest.approx(expected, rel=1e-9)
+    assert n < 50_000

@@ -264,11 +264,11 @@ def test_case_26_malformed_actions_of_a_vector_change_nothing(actions, message):
     )
     env.reset(seed=0)
     arrays = [*env.batch.table, *(a for e in range(N) for a in env.batch.simulation(e).state)]
-    before = [array.tobytes() for array in arrays]
+    before = [np.asarray(array).tobytes() for array in arrays]
     with pytest.raises(ValueError) as error:
         env.step(actions)
     assert message in str(error.value)
-    assert [array.tobytes() for array in arrays] == before
+    assert [np.asarray(array).tobytes() for array in arrays] == before
 
 
 def test_case_25_strict_vector_refuses_masked_actions():
