@@ -22,16 +22,14 @@ from servegym.envs.episode import (
     store_table,
 )
 from servegym.envs.observation import INSTANCES
-from servegym.envs.options import Options
+from servegym.envs.options import HEADROOM_PARAMS, Options
 from servegym.envs.spaces import split
 from servegym.simulator import state as layout
-from servegym.simulator.build import STREAM_KEYS, packed_size, random_stream
+from servegym.simulator.build import STREAM_KEYS, packed_size, random_stream, records
 from servegym.simulator.result import Result, result_of
 from servegym.simulator.seconds import to_ps
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import NEVER
-
-HEADROOM_PARAMS = ("peak", "decay")
 
 
 class Batch:
@@ -47,7 +45,7 @@ class Batch:
         fallback, config = options.fallback, options.config
         columns = options.columns
         self.table = Table(
-            episodes=np.zeros(n, EPISODE),
+            episodes=records(n, EPISODE),
             actions=np.zeros(n, np.int64),
             levels=np.zeros((n, len(HEADROOM_PARAMS))),
             slots=np.zeros((0, 2), np.int64),
@@ -257,7 +255,7 @@ class Batch:
 
 
 def headroom_slots(simulation: Simulation) -> np.ndarray:
-    """Return int64[n, 2]: the places in `params` of every policy's peak and decay; ValueError if nobody has them."""
+    """Return int64[n, 2]: the places in `params` of every policy's peak and decay."""
     slots = []
     for record, role in zip(simulation.state.policies, layout.ROLES, strict=True):
         policy, _ = simulation.decider(role)
@@ -265,10 +263,6 @@ def headroom_slots(simulation: Simulation) -> np.ndarray:
         for k, name in enumerate(HEADROOM_PARAMS):
             if name in names:
                 slots.append((int(record["params_begin"]) + names.index(name), k))
-    if not slots:
-        raise ValueError(
-            f"system = {simulation.dispatch.name!r}; no part of it has headroom (peak, decay): try 'n-tier'"
-        )
     return np.array(slots, np.int64)
 
 

@@ -45,6 +45,8 @@ FALLBACKS = {"dispatch": ("dispatch", "least-requests"), "ordering": ("queue", "
 REWARDS = {"admission": "slo"}  # where it is not the latency
 PULLING = ("ordering", "serve")  # requests wait at the gateway until an instance has room
 HOLD_UNTIL_HORIZON_S = 1e6
+LEAST_INTERVAL_S = 1e-6  # as ClusterConfig's
+HEADROOM_PARAMS = ("peak", "decay")
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +185,8 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
     background = find_system(a["system"])
     config = background.configure(_config_of(a["cluster"], a["oracle"]))
     config = _with_agent(kind, config, a)
+    if kind == "headroom":
+        _check_headroom(config, background)
     is_dispatching = "dispatch" in ROLES[kind]
     source = find_source(a["workload"])
     if isinstance(source, Workload) and "load" not in given and a["rate_per_s"] is None:
@@ -204,7 +208,7 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
             fixed=a["fixed"],
         ),
         reward=reward,
-        slo=a["slo"] if isinstance(a["slo"], Slo) else Slo(**(a["slo"] or {})),
+        slo=a["slo"] if isinstance(a["slo"], Slo) else _slo_of(a["slo"] or {}),
         features=_chosen_features(a["features"]),
         load=a["load"],
         horizon_s=a["horizon_s"],
@@ -215,11 +219,31 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
 
 
 def _check_numbers(a: Mapping[str, Any]) -> None:
-    horizon_s, most = a["horizon_s"], a["moves_per_tick"]
+    horizon_s, most, interval_s = a["horizon_s"], a["moves_per_tick"], a["control_interval_s"]
     if horizon_s is not None and not (np.isfinite(horizon_s) and horizon_s > 0):
         raise ValueError(f"horizon_s = {horizon_s}; must be finite and > 0, or None")
-    if not isinstance(most, int) or most < 1:
+    if not (np.isfinite(interval_s) and interval_s >= LEAST_INTERVAL_S):
+        raise ValueError(
+            f"control_interval_s = {interval_s}; must be finite and >= {LEAST_INTERVAL_S}"
+        )
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise ValueError(f"moves_per_tick = {most!r}; must be a whole number >= 1")
+
+
+def _check_headroom(config: ClusterConfig, system: System) -> None:
+    """ValueError unless some policy has headroom to set."""
+    policies = [system.policy, *(config.policy_of(kind) for kind in DECISIONS)]
+    names = [param.name for policy in policies if policy for param in policy.params]
+    if not any(name in names for name in HEADROOM_PARAMS):
+        raise ValueError(
+            f"system = {system.name!r}; no part of it has headroom (peak, decay): try 'n-tier'"
+        )
+
+
+def _slo_of(limits: Mapping[str, float]) -> Slo:
+    for name in limits:
+        _one_of("limit in slo", name, ("ttft_s", "tpot_s"))
+    return Slo(**limits)
 
 
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:

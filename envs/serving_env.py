@@ -213,16 +213,22 @@ class ServingEnv(gymnasium.Env):
 
     def result(self) -> Result:
         """Return what the requests of the episode got up to now, as a copy."""
+        self._require_reset()
         return self.batch.result(0, self.spec.id if self.spec else self.kind)
 
     def snapshot(self) -> tuple[Batch, int, int]:
         """Return a copy of the episode as it stands, to go back to with `restore`."""
+        self._require_reset()
         return self.batch.copy(), self._seed, self._episode
 
     def restore(self, snapshot: tuple[Batch, int, int]) -> tuple[Observation, dict[str, Any]]:
         """Go back to a snapshot, which stays as it is; return its observation and info."""
-        batch, self._seed, self._episode = snapshot
-        self.batch = batch.copy()
+        batch, seed, episode = snapshot
+        for name in ("observations", "masks"):
+            mine, other = getattr(self.batch.table, name).shape, getattr(batch.table, name).shape
+            if mine != other:
+                raise ValueError(f"snapshot: {name} have shape {other[1:]}; expected {mine[1:]}")
+        self.batch, self._seed, self._episode = batch.copy(), seed, episode
         return self._observation(), self._info()
 
     def render(self) -> Any:
@@ -263,7 +269,7 @@ class ServingEnv(gymnasium.Env):
     def _picture(self) -> Any:
         if self._renderer is None:
             self._renderer = Renderer(self.render_mode)
-        return self._renderer.render(self.batch.simulation(), **self.batch.facts(0))
+        return self._renderer.render(self.simulation, **self.batch.facts(0))
 
 
 def check_modes(flatten: bool, mask_in_observation: bool, render_mode: str | None) -> None:

@@ -186,7 +186,7 @@ class ServingVectorEnv(VectorEnv):
             if len(seeds) != self.num_envs:
                 raise ValueError(f"seed has {len(seeds)} values; expected {self.num_envs}")
         if not self._seeds:
-            self._seeds = [int(np.random.SeedSequence().generate_state(1)[0])] * self.num_envs
+            self._seeds = np.random.SeedSequence().generate_state(self.num_envs).tolist()
         for e, each in enumerate(seeds):
             if each is not None and chosen[e]:
                 self._seeds[e], self._episodes[e] = int(each), -1

@@ -18,11 +18,10 @@ from servegym.simulator.calls import (
     call_queue,
     call_remaining,
     call_scaling,
-    point_to,
 )
-from servegym.simulator.event_loop import centre_of, copies_of, core_of
 from servegym.simulator.gateway import set_router, view_of
 from servegym.simulator.kernel import kernel
+from servegym.simulator.links import core_of
 from servegym.simulator.policy import Policy
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import (
@@ -46,10 +45,8 @@ NOT_ASKED = -99.0  # the engine would not have asked either
 @kernel
 def ask_policy(all_state, role, address, r, moves, params, memory, rng):
     """Return the answer of the policy of a role at an address about request r, as float64."""
-    state, above, beside = core_of(all_state), centre_of(all_state), copies_of(all_state)
+    state = core_of(all_state)
     shared = state.shared[0]
-    shared.state_pointer, shared.centre_pointer = point_to(state), point_to(above)
-    shared.copies_pointer = point_to(beside)
     cluster, request = view_of(state), Request(state.requests, np.int64(r))
     set_router(state, r)
     if role == DISPATCH:
@@ -76,13 +73,11 @@ def ask_policy(all_state, role, address, r, moves, params, memory, rng):
 @kernel
 def bring_up_to_date(all_state, r):
     """Read every instance, as the router of request r and as all routers, so that later looks find nothing to do."""
-    state, above = core_of(all_state), centre_of(all_state)
-    shared = state.shared[0]
-    shared.state_pointer, shared.centre_pointer = point_to(state), point_to(above)
+    state = core_of(all_state)
     cluster, total = view_of(state), 0
     for is_any in range(2):
         if is_any:
-            shared.router = ANY_ROUTER
+            state.shared[0].router = ANY_ROUTER
         else:
             set_router(state, r)
         for i in range(state.instances.shape[0]):

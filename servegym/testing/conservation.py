@@ -9,6 +9,7 @@ from servegym.simulator.state import (
     CANCELLED,
     DRAINING,
     NEVER,
+    NO_REQUEST,
     PARKED,
     UNFINISHED,
     WITH_CLIENT,
@@ -56,10 +57,11 @@ def check_conservation(simulation: Simulation) -> None:
     with_clients = int(((known["place"] == WITH_CLIENT) & (known["status"] == CANCELLED)).sum())
     retries = int(state.control[0]["n_retries"])
     assert retries == with_clients, f"{retries} retries to come, of {with_clients} clients"
-    found = seated_somewhere + waiting_somewhere + parked + at_gateway + ended
+    awaited = int(gateway["awaited"] != NO_REQUEST)  # an agent is asked about it
+    found = seated_somewhere + waiting_somewhere + parked + at_gateway + awaited + ended
     assert arrived == found, (
         f"{arrived} requests arrived; {seated_somewhere} run, {waiting_somewhere} wait at instances, "
-        f"{parked} move, {at_gateway} are at the gateway, {ended} have ended: {found}"
+        f"{parked} move, {at_gateway} are at the gateway, {awaited} awaits an agent, {ended} have ended: {found}"
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from servegym.simulator.build import link_state
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import ROLES
 
@@ -41,7 +42,9 @@ def put_guards(simulation: Simulation, fill: float = FILLS[0]) -> list[Guard]:
     state = simulation.state
     beyond = np.full(GAP, NO_STREAM, np.uint64)  # behind the random stream of the last role
     simulation.state = state._replace(streams=np.concatenate([state.streams, beyond]))
-    return [_put_guard(simulation, name, fill) for name in ("params", "memory")]
+    guards = [_put_guard(simulation, name, fill) for name in ("params", "memory")]
+    link_state(simulation.state)
+    return guards
 
 
 def within_guards(values: np.ndarray, fill: float = FILLS[0]) -> tuple[np.ndarray, np.ndarray]:
