@@ -13,14 +13,18 @@ from servegym.simulator.kernel import kernel
 from servegym.simulator.outlook_views import (
     decode_ms,
     iterations_until_free,
+    outlook_of,
     prefill_s,
     queue_predicted_tokens,
     queue_prefill_tokens,
-    sight_of,
+    waiting_predicted_tokens,
+    waiting_prefill_tokens,
+    waiting_work,
 )
 from servegym.simulator.views import (
     arrival_s,
     block_size,
+    context_tokens,
     is_accepting,
     is_active,
     is_ready,
@@ -37,6 +41,7 @@ from servegym.simulator.views import (
     queue_length,
     tier,
     used_blocks,
+    waiting_blocks,
     watermark_blocks,
 )
 
@@ -123,9 +128,10 @@ def clipped(value):
 def fill_instance(cluster, request, i, row):
     """Write INSTANCE_FEATURES of instance i into row, float32[N_INSTANCE]; all as the router sees them."""
     has_request, per = request.index >= 0, PER_INSTANCE
-    sight = sight_of(cluster, i)
-    outlook, used, wanted = sight.outlook, sight.used_blocks, sight.waiting_blocks
-    blocks, ms = kv_blocks(cluster, i), decode_ms(cluster, i, outlook)
+    used = used_blocks(cluster, i)  # first: brings the instance up to date for all that follows
+    outlook = outlook_of(cluster, i)
+    blocks, wanted = kv_blocks(cluster, i), waiting_blocks(cluster, i)
+    ms = decode_ms(cluster, i, outlook)
     share = 1.0 / blocks
     lacking, free_in, need, accepts = 0, 0.0, 0, False
     if has_request:
@@ -134,9 +140,9 @@ def fill_instance(cluster, request, i, row):
         if lacking > 0:
             free_in = iterations_until_free(cluster, i, lacking) * ms * 1e-3
         accepts = is_accepting(cluster, request, i)
-    to_prefill = sight.waiting_prefill_tokens
-    row[0] = clipped(sight.n_running / max_num_seqs(cluster, i) * per[0])
-    row[1] = clipped(sight.n_waiting * per[1])
+    to_prefill = waiting_prefill_tokens(cluster, i)
+    row[0] = clipped(n_running(cluster, i) / max_num_seqs(cluster, i) * per[0])
+    row[1] = clipped(n_waiting(cluster, i) * per[1])
     row[2] = clipped(outlook.n_prefilling * per[2])
     row[3] = clipped(outlook.prefill_tokens * per[3])
     row[4] = clipped(used * share * per[4])
@@ -147,12 +153,12 @@ def fill_instance(cluster, request, i, row):
     row[9] = clipped(free_in * per[9])
     row[10] = clipped(outlook.next_left * ms * 1e-3 * per[10])
     row[11] = clipped(ms * per[11])
-    row[12] = clipped(sight.context_tokens * per[12])
+    row[12] = clipped(context_tokens(cluster, i) * per[12])
     row[13] = clipped(prefill_s(cluster, i, to_prefill) * per[13]) if to_prefill > 0 else 0.0
-    row[14] = clipped(sight.waiting_predicted_tokens * per[14])
+    row[14] = clipped(waiting_predicted_tokens(cluster, i) * per[14])
     row[15] = clipped((used + wanted + need) * share * per[15]) if has_request else 0.0
     row[16] = clipped(outlook.work * per[16])
-    row[17] = clipped(sight.waiting_work * per[17])
+    row[17] = clipped(waiting_work(cluster, i) * per[17])
     row[18] = 1.0 if accepts else 0.0
 
 

@@ -5,10 +5,6 @@ these values only for whoever asks (Simulation's keeps_outlook; a policy that us
 Rates: an iteration lasts as long as one of those that decode now, without prefill. Source: docs/engine.md section 9.
 """
 
-from typing import NamedTuple
-
-import numpy as np
-
 from servegym.simulator.calls import centre_at, state_at
 from servegym.simulator.iteration_time import iteration_ps
 from servegym.simulator.kernel import kernel
@@ -19,18 +15,13 @@ from servegym.simulator.outlook import (
     iterations_to_free,
     outlook_at,
 )
-from servegym.simulator.state import NEEDS_OUTLOOK, STATIC
+from servegym.simulator.state import NEEDS_OUTLOOK
 from servegym.simulator.views import (
     checked,
-    context_tokens,
     counted,
     free_blocks,
     measured,
-    n_running,
-    n_waiting,
     observed,
-    used_blocks,
-    waiting_blocks,
 )
 
 
@@ -64,57 +55,6 @@ def _observed(cluster, i):
     if cluster.shared[0].keeps_outlook == 0:
         cluster.shared[0].error = NEEDS_OUTLOOK
     return i
-
-
-class Sight(NamedTuple):
-    """All that a router sees of one instance at once, integers: for whoever wants most of it (views.py has each)."""
-
-    n_running: int
-    n_waiting: int
-    used_blocks: int
-    waiting_blocks: int
-    context_tokens: int
-    waiting_prefill_tokens: int
-    waiting_predicted_tokens: int
-    waiting_work: int
-    outlook: Outlook
-
-
-@kernel
-def sight_of(cluster, i):
-    """Return the Sight of instance i: the same as the accessors one by one, for the price of one look."""
-    outlook, shared = outlook_of(cluster, i), cluster.shared[0]
-    if shared.metrics_interval_ps > 0:
-        return Sight(
-            np.int64(n_running(cluster, i)),
-            np.int64(n_waiting(cluster, i)),
-            np.int64(used_blocks(cluster, i)),
-            np.int64(waiting_blocks(cluster, i)),
-            np.int64(context_tokens(cluster, i)),
-            np.int64(waiting_prefill_tokens(cluster, i)),
-            np.int64(waiting_predicted_tokens(cluster, i)),
-            np.int64(waiting_work(cluster, i)),
-            outlook,
-        )
-    instance = cluster.instances[i]
-    engine = cluster.engines[instance.engine]
-    # What prefills knows still_known tokens and has computed all but prefill_tokens of them.
-    context = outlook.kv_tokens - outlook.n_decoding - outlook.prefill_tokens
-    if outlook.n_prefilling > 0:
-        context += centre_at(shared.centre_pointer).outlooks[i].still_known
-    if engine.kind == STATIC:
-        context = context_tokens(cluster, i)
-    return Sight(
-        np.int64(instance.n_running),
-        np.int64(instance.n_waiting),
-        np.int64(engine.kv_blocks - instance.free_blocks),
-        np.int64(instance.waiting_blocks),
-        np.int64(context),
-        np.int64(instance.waiting_prefill_tokens),
-        np.int64(instance.waiting_predicted_tokens),
-        np.int64(instance.waiting_work),
-        outlook,
-    )
 
 
 @kernel
