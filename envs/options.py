@@ -165,6 +165,10 @@ DEFAULTS: dict[str, Any] = {
     "rule": "n-tier",
     "moves_per_tick": 1,
 }
+# Kinds that are about tiers have some, if neither the cluster nor whose requests it serves is given.
+TIERED = {"cluster": {"tiers": 4}, "tier_mix": "enterprise"}
+ABOUT_TIERS = ("ordering", "serve", "headroom")
+SYSTEMS = {"headroom": "n-tier"}  # where it is not the default one
 DEFAULT_LOAD = (
     0.95  # of a workload, if neither load nor rate_per_s is given; a trace plays as recorded
 )
@@ -185,7 +189,10 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
             raise ValueError(
                 f"{name} = {value!r}; {kind} has none, only {', '.join(ONLY_FOR[name])}"
             )
-    a = DEFAULTS | dict(given)
+    a = DEFAULTS | {"system": SYSTEMS.get(kind, DEFAULTS["system"])} | dict(given)
+    source = find_source(a["workload"])
+    if isinstance(source, Workload):
+        a |= _defaults_of_workload(kind, given, a["rate_per_s"])
     reward = (REWARDS.get(kind, TERMS[0])) if a["reward"] is None else a["reward"]
     _one_of("reward", reward, TERMS)
     _one_of("rule", a["rule"], RULES)
@@ -196,9 +203,6 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
     if kind == "headroom":
         _check_headroom(config, background)
     is_dispatching = "dispatch" in ROLES[kind]
-    source = find_source(a["workload"])
-    if isinstance(source, Workload) and "load" not in given and a["rate_per_s"] is None:
-        a["load"] = DEFAULT_LOAD
     return Options(
         kind=kind,
         config=config,
@@ -224,6 +228,18 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
         most_pairs=a["moves_per_tick"],
         control_interval_s=a["control_interval_s"],
     )
+
+
+def _defaults_of_workload(
+    kind: str, given: Mapping[str, Any], rate_per_s: float | None
+) -> dict[str, Any]:
+    """Return what goes without saying where requests are drawn."""
+    defaults: dict[str, Any] = {}
+    if "load" not in given and rate_per_s is None:
+        defaults["load"] = DEFAULT_LOAD
+    if kind in ABOUT_TIERS and not given.keys() & TIERED.keys():
+        defaults |= TIERED
+    return defaults
 
 
 def _check_numbers(a: Mapping[str, Any]) -> None:

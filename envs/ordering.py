@@ -11,8 +11,7 @@ class OrderingEnv(ServingEnv):
 
     Requests wait at the gateway, in one queue a tier, until an instance has room for them (pull,
     `max_local_waiting=0`). One step names the queue whose head is placed next; `system` chooses the instance. Asked
-    again, at the same instant, while some instance accepts some head. Give `cluster={"tiers": 3}` and a `tier_mix`:
-    with one queue there is nothing to choose.
+    again, at the same instant, while some instance accepts some head. Without a `cluster` there are 4 tiers.
 
     ## Action Space
 

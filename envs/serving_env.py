@@ -98,12 +98,12 @@ class ServingEnv(gymnasium.Env):
     | `load`                | `None`             | of what the cluster sustains; None: as recorded; left out: 0.95    |
     | `rate_per_s`          | `None`             | the mean arrival rate instead, requests/s                          |
     | `arrivals`            | `None`             | a workload's process: "poisson" (None), "fitted", "gamma:cv=3"     |
-    | `tier_mix`            | `None`             | draws tiers: a mix by name ("enterprise"), or shares by tier       |
+    | `tier_mix`            | `None`             | draws tiers: a mix by name, or shares by tier (1)                  |
     | `fixed`               | `False`            | every episode of a seed plays the trace of its first               |
     | `episode_requests`    | `2000`             | arrivals of an episode                                             |
     | `horizon_s`           | `600.0`            | when an episode is cut, s; None: never                             |
-    | `cluster`             | `None`             | a `ClusterConfig`, or a dict of its fields and "scenario"          |
-    | `system`              | `"least-requests"` | who takes the decisions that are not the agent's                   |
+    | `cluster`             | `None`             | a `ClusterConfig`, or a dict of its fields and "scenario" (1)      |
+    | `system`              | `"least-requests"` | who takes the decisions that are not the agent's; Headroom: n-tier |
     | `reward`              | `None`             | a term of Rewards; None: "latency", for Admission "slo"            |
     | `slo`                 | `None`             | limits of tier 0: {"ttft_s": 1.0, "tpot_s": 0.1} if None           |
     | `features`            | `None`             | {part: names of columns}; a part that is not named, or None: all   |
@@ -112,6 +112,8 @@ class ServingEnv(gymnasium.Env):
     | `mask_in_observation` | `False`            | observations have a key `action_mask`                              |
     | `strict`              | `False`            | a masked action raises `ValueError`                                |
     | `render_mode`         | `None`             | "ansi", "rgb_array" or "human"                                     |
+
+    (1) Without both of these, Ordering, Serve and Headroom have 4 tiers, drawn from the mix "enterprise".
 
     ## Vectorized environment
 
