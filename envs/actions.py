@@ -34,11 +34,11 @@ def check_actions(space: spaces.Space, actions: Any, n: int) -> np.ndarray:
 def _check_whole(array: np.ndarray, n_actions: int) -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise ValueError(f"action = {array.flat[0]!r}; must be a whole number, of an integer type")
-    is_bad = (array < 0) | (array >= n_actions)
-    if is_bad.any():
-        e = int(np.argmax(is_bad))
+    whole = array.astype(np.int64)
+    if whole.view(np.uint64).max() >= n_actions:  # a negative one is large there
+        e = int(np.argmax((whole < 0) | (whole >= n_actions)))
         raise ValueError(f"action[{e}] = {array[e]}; must be in 0 .. {n_actions - 1}")
-    return array.astype(np.int64)
+    return whole
 
 
 def _check_box(array: np.ndarray, space: spaces.Box) -> np.ndarray:

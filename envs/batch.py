@@ -13,12 +13,13 @@ from servegym.envs.episode import (
     ANSWER,
     BEGIN,
     EPISODE,
-    IDLE,
     KINDS,
+    OUTCOMES,
     TERMS,
     TO_SET_HEADROOM,
     Table,
     play,
+    store_table,
 )
 from servegym.envs.observation import INSTANCES
 from servegym.envs.options import HEADROOM_PARAMS, Options
@@ -53,10 +54,13 @@ class Batch:
             fallback_streams=np.zeros((n, 1), np.uint64),
             features=columns,
             row=np.zeros(columns.shape[1], np.float32),
-            is_whole=bool((columns[INSTANCES] == np.arange(columns.shape[1])).all()),
+            is_whole=np.array([is_in_order(columns[INSTANCES])], np.int64),
             observations=np.zeros((n, options.n_observed), np.float32),
             masks=np.ones((n, options.n_actions), np.int8),
+            outcomes=np.zeros((OUTCOMES, n)),
         )
+
+        self._store()
 
     def __len__(self) -> int:
         return len(self.simulations)
@@ -106,6 +110,18 @@ class Batch:
         if size <= self._memory.shape[1]:
             simulation.pack(self._memory[e])
 
+    def _replace(self, **arrays: np.ndarray) -> None:
+        """Give the table other arrays in some places, unless they are equal."""
+        if all(np.array_equal(getattr(self.table, name), a) for name, a in arrays.items()):
+            return
+        self.table = self.table._replace(**arrays)
+        self._store()
+
+    def _store(self) -> None:
+        """Tell the kernels where the table's arrays are."""
+        self._words = np.zeros(layout.LINK_WORDS, np.int64)
+        self._pointer = store_table(self._words.ctypes.data, self.table)
+
     def _fill_episode(self, e: int, simulation: Simulation, seed: int) -> None:
         options, episode = self.options, self.episodes[e]
         episode["kind"] = KINDS.index(options.kind)
@@ -119,9 +135,9 @@ class Batch:
             self.table.fallback_memory[e] = 0.0
             self.table.fallback_streams[e] = random_stream(seed, STREAM_KEYS[options.fallback.kind])
             params = options.fallback.param_values({}, simulation.trace)
-            self.table = self.table._replace(fallback_params=params)
+            self._replace(fallback_params=params)
         if episode["kind"] == TO_SET_HEADROOM:
-            self.table = self.table._replace(slots=headroom_slots(simulation))
+            self._replace(slots=headroom_slots(simulation))
         self.link(e)
 
     def link(self, e: int) -> None:
@@ -142,9 +158,13 @@ class Batch:
                 simulation.allow_what_if()
                 self.link(e)
 
-    def play(self) -> None:
-        """Run every sub-environment that has something to do to its next decision, or its end."""
-        while play(self.table):
+    def play(self, is_answered: bool = False) -> None:
+        """Run every sub-environment that has something to do to its next decision, or its end.
+
+        is_answered: all that are not about to begin have their actions in the table.
+        """
+        while play(self._pointer, is_answered):
+            is_answered = False
             for e in np.flatnonzero(self.episodes["todo"]):
                 self.simulation(int(e)).provide(int(self.episodes["status"][e]))
                 self.link(int(e))
@@ -161,18 +181,17 @@ class Batch:
         self.episodes["todo"][e] = ANSWER
 
     def answer_all(self, actions: np.ndarray, who: np.ndarray, is_strict: bool) -> None:
-        """Let the sub-environments of a mask take their checked actions at the next `play`."""
+        """Let all sub-environments take checked actions at the next `play`; strict: none of `who` may be masked."""
         if self.options.kind == "headroom":
             self.table.levels[:] = actions
-        else:
-            if is_strict:
-                legal = self.table.masks[np.arange(len(self)), actions] != 0
-                is_bad = who & ~legal & (self.episodes["is_over"] == 0)
-                if is_bad.any():
-                    e = int(np.argmax(is_bad))
-                    raise ValueError(f"action[{e}] = {actions[e]}; it is masked")
-            self.table.actions[:] = actions
-        self.episodes["todo"] = np.where(who, ANSWER, IDLE)
+            return
+        if is_strict:
+            legal = self.table.masks[np.arange(len(self)), actions] != 0
+            is_bad = who & ~legal & (self.episodes["is_over"] == 0)
+            if is_bad.any():
+                e = int(np.argmax(is_bad))
+                raise ValueError(f"action[{e}] = {actions[e]}; it is masked")
+        self.table.actions[:] = actions
 
     def is_ended(self, e: int) -> bool:
         """Return whether the last step ended the episode."""
@@ -229,6 +248,7 @@ class Batch:
         self._link_all()
 
     def _link_all(self) -> None:
+        self._store()
         for e, simulation in enumerate(self.simulations):
             if simulation is not None:
                 self.link(e)
@@ -244,3 +264,8 @@ def headroom_slots(simulation: Simulation) -> np.ndarray:
             if name in names:
                 slots.append((int(record["params_begin"]) + names.index(name), k))
     return np.array(slots, np.int64)
+
+
+def is_in_order(columns: np.ndarray) -> bool:
+    """Return whether columns, padded with -1, are those of a whole table in order."""
+    return bool((columns == np.arange(len(columns))).all())

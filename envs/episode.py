@@ -8,6 +8,7 @@ Whatever needs Python (room in a ledger, a part of the engine not compiled yet, 
 from typing import NamedTuple
 
 import numpy as np
+from numba import float32, float64, int8, int64, types, uint64
 
 from servegym.envs.agent import IS_ANSWERED, N_PAIRS, PAIRS, chosen_request
 from servegym.envs.observation import observe
@@ -17,7 +18,11 @@ from servegym.simulator.calls import (
     call_queue,
     call_run,
     centre,
+    reader,
+    records_type,
     state_at,
+    store,
+    tuple_type,
 )
 from servegym.simulator.event_loop import last_event_ps
 from servegym.simulator.gateway import view_of
@@ -59,6 +64,10 @@ KINDS = ("dispatch", "admission", "ordering", "serve", "migration", "scaling", "
 TO_DISPATCH, TO_ADMIT, TO_ORDER, TO_SERVE, TO_MIGRATE, TO_SCALE, TO_SET_HEADROOM = range(7)
 
 TERMS = ("latency", "weighted_latency", "slo", "ttft")  # of rewards
+
+# Rows of outcomes.
+REWARD, ELAPSED, TERMINATED, TRUNCATED, ILLEGAL, FIRST_TERM = range(6)
+OUTCOMES = FIRST_TERM + len(TERMS)
 
 IDLE, BEGIN, ANSWER, GO_ON = 0, 1, 2, 3  # what `play` has to do with a sub-environment
 
@@ -104,24 +113,71 @@ class Table(NamedTuple):
     fallback_streams: np.ndarray  # uint64[N, 1]
     features: np.ndarray  # int64[4, most]: columns that are observed, by part; -1 behind them
     row: np.ndarray  # float32[most], scratch
-    is_whole: bool  # all features of instances are observed, in order
+    is_whole: np.ndarray  # int64[1]: 1 if all features of instances are observed, in order
     observations: np.ndarray  # float32[N, D]: cluster, instances, queues, request
     masks: np.ndarray  # int8[N, A]
+    outcomes: np.ndarray  # float64[OUTCOMES, N]: of the last step, for whoever hands all of them on
+
+
+TABLE = tuple_type(
+    Table,
+    records_type(EPISODE),
+    types.Array(int64, 1, "C"),
+    types.Array(float64, 2, "C"),
+    types.Array(int64, 2, "C"),
+    types.Array(float64, 1, "C"),
+    types.Array(float64, 2, "C"),
+    types.Array(uint64, 2, "C"),
+    types.Array(int64, 2, "C"),
+    types.Array(float32, 1, "C"),
+    types.Array(int64, 1, "C"),
+    types.Array(float32, 2, "C"),
+    types.Array(int8, 2, "C"),
+    types.Array(float64, 2, "C"),
+)
+table_at = reader(TABLE)
 
 
 @kernel
-def play(table):
+def store_table(address, table):
+    """Write the descriptors of a Table's arrays to an address, from where `play` reads them; return it."""
+    return store(address, table)
+
+
+@kernel
+def play(pointer, is_answered):
+    """Play the Table at an address: its arrays would take longer to hand over than an environment to play.
+
+    is_answered: whoever is IDLE has an answer.
+    """
+    return _play(table_at(pointer), is_answered)
+
+
+@kernel
+def _play(table, is_answered):
     """Let every sub-environment do what its record says (mutates it); return how many need Python."""
     n_stuck = 0
     for e in range(table.episodes.shape[0]):
         episode = table.episodes[e]
         if episode.todo == IDLE:
-            continue
+            if not is_answered:
+                continue
+            episode.todo = ANSWER
         _play_one(table, e, episode)
         is_done = episode.status == ASKED or episode.status == OK
         episode.todo = IDLE if is_done else GO_ON
+        _tell(table.outcomes, e, episode)
         n_stuck += not is_done
     return n_stuck
+
+
+@kernel
+def _tell(outcomes, e, episode):
+    outcomes[REWARD, e], outcomes[ELAPSED, e] = episode.reward, episode.elapsed_s
+    outcomes[TERMINATED, e], outcomes[TRUNCATED, e] = episode.terminated, episode.truncated
+    outcomes[ILLEGAL, e] = episode.is_illegal
+    for k in range(len(TERMS)):
+        outcomes[FIRST_TERM + k, e] = episode.terms[k]
 
 
 @kernel

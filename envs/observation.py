@@ -33,7 +33,7 @@ def observe(table, e, episode, state):
     fill_cluster(cluster, row)
     n = _copy(seen, 0, row, table.features[CLUSTER])
     for i in range(n_instances(cluster)):
-        if table.is_whole:
+        if table.is_whole[0]:
             fill_instance(cluster, request, i, seen[n : n + N_INSTANCE])
             n += N_INSTANCE
         else:

@@ -12,6 +12,7 @@ from gymnasium.error import ResetNeeded
 
 from servegym.envs.actions import check_action
 from servegym.envs.batch import Batch
+from servegym.envs.docstring import compose
 from servegym.envs.options import Arguments, check_options
 from servegym.envs.rendering.renderer import MODES, Renderer
 from servegym.envs.spaces import MASK, action_space, observation_space
@@ -23,14 +24,115 @@ Observation = dict[str, np.ndarray] | np.ndarray
 
 
 class ServingEnv(gymnasium.Env):
-    """A serving cluster, paused at every decision that the agent owns (arguments: options.Arguments, and these).
+    """What the seven environments have in common: a serving cluster, paused at every decision that the agent owns.
 
-    flatten: observations are one Box, not a Dict. mask_in_observation: a key `action_mask` among them. strict: a
-    masked action raises ValueError; else the fallback acts, and info["illegal_action"] is True.
+    The sections below stand in the docstring of each environment, behind what it says itself (docstring.py).
+
+    ## Description
+
+    A trace of requests arrives at a cluster of LLM serving instances, simulated to iterations and KV blocks. The run
+    stops at each decision of the agent and goes on with the answer; `system` and `cluster` take all others. The
+    engine is that of `servegym.simulate`, so an episode can be played again natively, to the same picosecond. M:
+    instances, absent ones included (`max_instances`); K: queues at the gateway, one a tier. A tour is in
+    docs/environments.md.
+
+    ## Observation Space
+
+    A `Dict` of `Box(0, 10, shape, float32)`: `cluster`, `instances`, `queues` and `request`, in this order. A value
+    is the quantity in its unit, divided by a scale and clipped into [0, 10]. It is what a router can see: metrics as
+    the instances last reported them (`metrics_interval_s`), predicted lengths. What depends on a request is 0 where
+    the decision is about no single one, and all of `request` is then 0. `flatten=True`: one Box, the parts one after
+    the other. `mask_in_observation=True`: one key more, `action_mask`, `MultiBinary`. `features` chooses columns.
+
+    ## Rewards
+
+    A reward is what a term changed by since the last decision. `reward` names the term; info["terms"] has all four.
+    In seconds, of the requests that have arrived by now, t:
+
+    | Term               | Sum since the episode began                                                                 |
+    | ------------------ | ------------------------------------------------------------------------------------------- |
+    | `latency`          | - sum of (min(end, t) - arrival), and - penalty of each rejected, failed or cancelled one   |
+    | `weighted_latency` | the same, each request times 2^-tier                                                        |
+    | `slo`              | for each request that ended: + 2^-tier if it met its SLO, else - 2^-tier                    |
+    | `ttft`             | - sum of (min(first token or end, t) - arrival), and - penalty of one that streamed nothing |
+
+    Rewards of `latency` add up to `-result().total_latency_s`, undiscounted. SLO of tier p: TTFT <= (1 + p) *
+    `ttft_s` and TPOT <= (1 + p) * `tpot_s`. Penalty: the config's `reject_penalty_s`, else the longest E2E that meets
+    the SLO, ttft_s + tpot_s * (output_tokens - 1). When an episode ends, `slo` also charges unfinished requests that
+    are overdue.
+
+    The first step also pays what accrued before the first decision; the last one all that accrues until the end.
+
+    ## Starting State
+
+    An empty cluster at time 0 and a trace of `episode_requests` arrivals. Episode k of seed s is drawn from
+    `SeedSequence(s, spawn_key=(k,))`: `reset(seed=s)` begins episode 0, `reset()` the next. `fixed=True` plays the
+    trace of episode 0 each time. `reset` runs to the first decision. If none ever comes, the first step ends the
+    episode.
+
+    ## Episode End
+
+    - Termination: every request has finished, or was rejected, failed or cancelled.
+    - Truncation: `horizon_s` is reached with requests in flight or yet to come, or no instance can ever take those
+      that are left. They stay unfinished.
+
+    ## Information
+
+    | Key              | Value                                                                                    |
+    | ---------------- | ---------------------------------------------------------------------------------------- |
+    | `action_mask`    | int8 array, 1: legal; never all 0; all 1 when the episode is over                        |
+    | `elapsed_s`      | s since the last decision, at the first step since 0; 0: asked again at the same instant |
+    | `illegal_action` | True if the action was masked and the fallback acted                                     |
+    | `terms`          | what each reward term changed by                                                         |
+
+    An action out of range, not whole or not a number raises `ValueError`, and nothing has changed. A masked one is
+    replaced, or raises `ValueError` with `strict=True`.
+
+    ## Arguments
+
+    All are keywords of `gymnasium.make`. Names, numbers, lists and dicts survive `EnvSpec.to_json`, objects do not.
+
+    | Argument              | Default            | What it is                                                         |
+    | --------------------- | ------------------ | ------------------------------------------------------------------ |
+    | `workload`            | `"azure-conv"`     | a workload's name or file, a trace's file, a `Workload`, a `Trace` |
+    | `load`                | `None`             | of what the cluster sustains; None: as recorded; left out: 0.95    |
+    | `rate_per_s`          | `None`             | the mean arrival rate instead, requests/s                          |
+    | `arrivals`            | `None`             | a workload's process: "poisson" (None), "fitted", "gamma:cv=3"     |
+    | `tier_mix`            | `None`             | draws tiers: a mix by name ("enterprise"), or shares by tier       |
+    | `fixed`               | `False`            | every episode of a seed plays the trace of its first               |
+    | `episode_requests`    | `2000`             | arrivals of an episode                                             |
+    | `horizon_s`           | `600.0`            | when an episode is cut, s; None: never                             |
+    | `cluster`             | `None`             | a `ClusterConfig`, or a dict of its fields and "scenario"          |
+    | `system`              | `"least-requests"` | who takes the decisions that are not the agent's                   |
+    | `reward`              | `None`             | a term of Rewards; None: "latency", for Admission "slo"            |
+    | `slo`                 | `None`             | limits of tier 0: {"ttft_s": 1.0, "tpot_s": 0.1} if None           |
+    | `features`            | `None`             | {part: names of columns}; a part that is not named, or None: all   |
+    | `oracle`              | `False`            | predicted lengths are the true ones                                |
+    | `flatten`             | `False`            | observations are one Box                                           |
+    | `mask_in_observation` | `False`            | observations have a key `action_mask`                              |
+    | `strict`              | `False`            | a masked action raises `ValueError`                                |
+    | `render_mode`         | `None`             | "ansi", "rgb_array" or "human"                                     |
+
+    ## Vectorized environment
+
+    `gymnasium.make_vec(id, num_envs=N)` steps N clusters in one compiled loop. Sub-environment i of seed s is this
+    environment with seed s + i, bit for bit. More arguments: `autoreset_mode` ("NextStep", "SameStep", "Disabled")
+    and `record` (keeps the Results of episodes that ended, for `results()`).
+
+    ## References
+
+    - docs/engine.md: the simulator to the letter.
+    - docs/environments.md: how to train, seed, fork and render.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": 10}  # pyright: ignore
     kind: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the docstring of one of our environments say all that there is to know."""
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls) and cls.__doc__ and ServingEnv.__doc__:
+            cls.__doc__ = compose(cls.__doc__, ServingEnv.__doc__)
 
     def __init__(
         self,

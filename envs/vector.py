@@ -15,7 +15,15 @@ from gymnasium.vector.utils import batch_space
 
 from servegym.envs.actions import check_actions
 from servegym.envs.batch import Batch
-from servegym.envs.episode import TERMS
+from servegym.envs.episode import (
+    ELAPSED,
+    FIRST_TERM,
+    ILLEGAL,
+    REWARD,
+    TERMINATED,
+    TERMS,
+    TRUNCATED,
+)
 from servegym.envs.options import Arguments, check_options
 from servegym.envs.rendering.renderer import Renderer
 from servegym.envs.serving_env import Observation, check_modes
@@ -63,6 +71,7 @@ class ServingVectorEnv(VectorEnv):
         self.batch = Batch(self.options, num_envs)
         self._seeds: list[int] = []
         self._episodes = np.full(num_envs, -1)
+        self._all = np.ones(num_envs, bool)
         self._ended = np.zeros(num_envs, bool)  # by the last step
         self.ended = (
             self.batch.episodes.copy()
@@ -86,7 +95,7 @@ class ServingVectorEnv(VectorEnv):
             self._begin(int(e))
         self.batch.play()
         self._ended[chosen] = False
-        return self._observations(), self._infos(chosen)
+        return self._observations(), self._infos(chosen, self.batch.table.outcomes.copy())
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take an action everywhere; see gymnasium's AutoresetMode for what happens to episodes that have ended."""
@@ -98,23 +107,23 @@ class ServingVectorEnv(VectorEnv):
             raise ResetNeeded(
                 f"episodes of {ended} are over; reset(options={{'reset_mask': ...}}) begins others"
             )
-        restarted = self._ended.copy()
-        self.batch.answer_all(checked, ~restarted, self.is_strict)
-        for e in np.flatnonzero(restarted):
-            self._begin(int(e))
-        self.batch.play()
-        episodes = self.batch.episodes
-        rewards = episodes["reward"].copy()
-        terminated, truncated = episodes["terminated"] != 0, episodes["truncated"] != 0
+        has_ended = bool(self._ended.any())
+        self.batch.answer_all(checked, ~self._ended, self.is_strict)
+        if has_ended:
+            for e in np.flatnonzero(self._ended):
+                self._begin(int(e))
+        self.batch.play(is_answered=True)
+        outcomes = self.batch.table.outcomes.copy()
+        terminated, truncated = outcomes[TERMINATED] != 0, outcomes[TRUNCATED] != 0
         self._ended = terminated | truncated
         if self._ended.any():
-            self.ended = episodes.copy()
-        self._keep_results()
-        if self._ended.any() and self.autoreset_mode == AutoresetMode.SAME_STEP:
-            infos = self._replace_ended()
-        else:
-            infos = self._infos(np.ones(self.num_envs, bool))
-        return self._observations(), rewards, terminated, truncated, infos
+            self.ended = self.batch.episodes.copy()
+            self._keep_results()
+            if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                infos = self._replace_ended(outcomes)
+                return self._observations(), outcomes[REWARD], terminated, truncated, infos
+        infos = self._infos(self._all.copy(), outcomes)
+        return self._observations(), outcomes[REWARD], terminated, truncated, infos
 
     def action_masks(self) -> np.ndarray:
         """Return bool[N, A]: which actions are legal now."""
@@ -151,7 +160,7 @@ class ServingVectorEnv(VectorEnv):
     def _chosen(self, options: dict[str, Any] | None) -> np.ndarray:
         """Return bool[N]: who is reset."""
         if not options:
-            return np.ones(self.num_envs, bool)
+            return self._all.copy()
         if set(options) != {"reset_mask"}:
             raise ValueError(f"options = {options}; reset takes reset_mask, bool[{self.num_envs}]")
         mask = np.asarray(options["reset_mask"])
@@ -193,14 +202,14 @@ class ServingVectorEnv(VectorEnv):
                 name = self.spec.id if self.spec else self.kind
                 self._results.append(self.batch.result(int(e), name))
 
-    def _replace_ended(self) -> dict[str, Any]:
+    def _replace_ended(self, outcomes: np.ndarray) -> dict[str, Any]:
         """Begin new episodes where one has ended (SAME_STEP); what was last seen of those is in the infos."""
         ended, last, infos = self._ended, self._observations(), {}
-        last_infos = self._infos(ended)
+        last_infos = self._infos(ended, outcomes)
         for e in np.flatnonzero(ended):
             self._begin(int(e))
         self.batch.play()
-        infos = self._infos(np.ones(self.num_envs, bool))
+        infos = self._infos(self._all.copy(), self.batch.table.outcomes.copy())
         final = np.full(self.num_envs, None, object)
         for e in np.flatnonzero(ended):
             final[e] = {k: v[e] for k, v in last.items()} if isinstance(last, dict) else last[e]
@@ -216,14 +225,17 @@ class ServingVectorEnv(VectorEnv):
         parts = self.batch.split(flat)
         return parts | {MASK: self.batch.table.masks.copy()} if self.shows_mask else parts
 
-    def _infos(self, who: np.ndarray) -> dict[str, Any]:
-        """Return the infos of some sub-environments, as gymnasium stacks them: every key with its `_key`, bool[N]."""
-        episodes = self.batch.episodes
-        values = episodes["terms"].T * who
-        terms: dict[str, Any] = dict(zip(TERMS, values, strict=True))
+    def _infos(self, who: np.ndarray, outcomes: np.ndarray) -> dict[str, Any]:
+        """Return the infos of some sub-environments, as gymnasium stacks them: every key with its `_key`, bool[N].
+
+        outcomes: a copy, which becomes theirs.
+        """
+        if not who.all():
+            outcomes = outcomes * who
+        terms = dict(zip(TERMS, outcomes[FIRST_TERM:], strict=True))
         infos = {
-            "elapsed_s": episodes["elapsed_s"] * who,
-            "illegal_action": (episodes["is_illegal"] != 0) & who,
+            "elapsed_s": outcomes[ELAPSED],
+            "illegal_action": outcomes[ILLEGAL] != 0,
             "terms": terms | {f"_{name}": who for name in TERMS},
             MASK: self.batch.table.masks.copy(),
         }

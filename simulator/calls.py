@@ -19,11 +19,13 @@ from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
 _PYTHON_FUNCTIONS: list[Callable[..., Any]] = []
 
 
-def _tuple_type(cls: type, *members: Any) -> types.NamedTuple:
+def tuple_type(cls: type, *members: Any) -> types.NamedTuple:
+    """Return numba's type of a NamedTuple of such members."""
     return types.NamedTuple(members, cls)
 
 
-def _records(dtype: np.dtype) -> Any:
+def records_type(dtype: np.dtype) -> Any:
+    """Return numba's type of a one-dimensional array of records."""
     return typeof(np.zeros(1, dtype))
 
 
@@ -32,46 +34,46 @@ STREAM = types.Array(uint64, 1, "C")
 COUNTS = types.Array(types.int32, 1, "C")
 MOVES = types.Array(int64, 2, "C")
 _ARRAYS = {
-    "shared": _records(layout.SHARED),
-    "engines": _records(layout.ENGINE),
-    "instances": _records(layout.INSTANCE),
-    "requests": _records(layout.REQUEST),
-    "slots": _records(layout.SLOT),
+    "shared": records_type(layout.SHARED),
+    "engines": records_type(layout.ENGINE),
+    "instances": records_type(layout.INSTANCE),
+    "requests": records_type(layout.REQUEST),
+    "slots": records_type(layout.SLOT),
     "phases": COUNTS,
-    "views": _records(layout.VIEW),
+    "views": records_type(layout.VIEW),
     "params": FLOATS,
     "memory": FLOATS,
     "streams": STREAM,
-    "policies": _records(layout.POLICY),
+    "policies": records_type(layout.POLICY),
     "tiers": COUNTS,
-    "gateway": _records(layout.GATEWAY),
-    "queues": _records(layout.QUEUE),
-    "control": _records(layout.CONTROL),
-    "moves": _records(layout.MOVE),
+    "gateway": records_type(layout.GATEWAY),
+    "queues": records_type(layout.QUEUE),
+    "control": records_type(layout.CONTROL),
+    "moves": records_type(layout.MOVE),
     "ordered": MOVES,
-    "ledger": _records(layout.LEDGER),
-    "faults": _records(layout.FAULT),
-    "timers": _records(layout.TIMER),
+    "ledger": records_type(layout.LEDGER),
+    "faults": records_type(layout.FAULT),
+    "timers": records_type(layout.TIMER),
     "timeouts_ps": types.Array(int64, 1, "C"),
-    "tally": _records(layout.TALLY),
-    "tariffs": _records(layout.TARIFF),
-    "outlooks": _records(layout.OUTLOOK),
+    "tally": records_type(layout.TALLY),
+    "tariffs": records_type(layout.TARIFF),
+    "outlooks": records_type(layout.OUTLOOK),
 }
 
 
 def _part_type(cls: type) -> types.NamedTuple:
-    return _tuple_type(cls, *(_ARRAYS[name] for name in cls.__annotations__))
+    return tuple_type(cls, *(_ARRAYS[name] for name in cls.__annotations__))
 
 
 CORE, CENTRE, COPIES = map(_part_type, (layout.Core, layout.Centre, layout.Copies))
-REQUEST = _tuple_type(layout.Request, _records(layout.REQUEST), int64)
+REQUEST = tuple_type(layout.Request, records_type(layout.REQUEST), int64)
 
-CLUSTER = _tuple_type(
+CLUSTER = tuple_type(
     layout.Cluster,
-    _records(layout.SHARED),
-    _records(layout.ENGINE),
-    _records(layout.INSTANCE),
-    _records(layout.VIEW),
+    records_type(layout.SHARED),
+    records_type(layout.ENGINE),
+    records_type(layout.INSTANCE),
+    records_type(layout.VIEW),
 )
 
 CATCH_UP = int64(int64, int64, int64, int64)
@@ -190,7 +192,7 @@ def _store(typing, address, part):
     return int64(int64, part), generate
 
 
-def _reader(part_type: types.NamedTuple) -> Any:
+def reader(part_type: types.NamedTuple) -> Any:
     """Return a function (address) that returns the tuple which store put there; its arrays must still be alive."""
     if IS_JIT_DISABLED:
         return _python_part_at
@@ -203,11 +205,12 @@ def _reader(part_type: types.NamedTuple) -> Any:
 
         return part_type(int64), generate
 
+    part_at.part_type = part_type  # for whoever caches what is compiled with it (kernel.py)
     return part_at
 
 
 store: Any = _store_python if IS_JIT_DISABLED else _store
-state_at, centre_at, copies_at = map(_reader, (CORE, CENTRE, COPIES))
+state_at, centre_at, copies_at = map(reader, (CORE, CENTRE, COPIES))
 
 
 @kernel

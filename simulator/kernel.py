@@ -171,6 +171,8 @@ def _constant(item: tuple[str, Any]) -> str:
         return f"{name}=({','.join(_constant((name, part)) for part in value)})"
     if value is None or isinstance(value, int | float | complex | str | bytes | np.generic):
         return f"{name}={value!r}"
+    if hasattr(value, "part_type"):  # of a reader: the layout that its caller is compiled for
+        return f"{name}={value.part_type}"
     if hasattr(value, "py_func") or inspect.isfunction(value) or _is_engine(value):
         return name
     raise TypeError(f"{name} is a {type(value).__name__}")

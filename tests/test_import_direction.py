@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ["traces", "simulator", "baselines", "envs", "experiments", "agents", "tuning", "servegym"]
 FOLDERS = [*LAYERS, "benchmarks"]
-KERNEL_LAYERS = {"simulator", "baselines"}
+KERNEL_LAYERS = {"simulator", "baselines", "envs"}
 NOT_BESIDE_KERNELS = {"pydantic", "pandas"}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from servegym.commands.arguments import Json, parse
+from servegym.commands.env_lists import env_records, envs_text
 from servegym.commands.policy_lists import (
     Record,
     policies_text,
@@ -41,7 +42,7 @@ class Options:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="NAMES"),
     ]
-    """Which names: systems, policies, orders, estimators, profiles, scenarios, workloads, arrivals or tier-mixes."""
+    """Which: systems, policies, envs, orders, estimators, profiles, scenarios, workloads, arrivals or tier-mixes."""
     json_: Json = False
     """Print them as one JSON document."""
 
@@ -160,6 +161,7 @@ LISTS: dict[str, Callable[[], list[Line]]] = {
 LONG: dict[str, tuple[Callable[[], list[Record]], Callable[[], str]]] = {
     "systems": (system_records, systems_text),
     "policies": (policy_records, policies_text),
+    "envs": (env_records, envs_text),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from servegym.__main__ import main
 from servegym.commands import arguments, compare
 from servegym.commands.cluster_options import ClusterOptions, given_options
+from servegym.envs.registration import env_ids
 from servegym.experiments import grid, progress
 from servegym.experiments.grid import ConservationError
 from servegym.simulator.config import SCENARIOS, ClusterConfig, Fault
@@ -292,6 +293,7 @@ def test_list_names_what_there_is(capsys: Capture):
     for what, expected in {
         "systems": ["round-robin", "power-of-two", "vllm-priority"],
         "policies": list(SIGNATURES),
+        "envs": env_ids(),
         "orders": ["fcfs", "priority", "sjf"],
         "estimators": ["constant", "oracle"],
         "profiles": list(profiles()),
@@ -314,6 +316,8 @@ def test_lists_say_how_parameters_are_given(capsys: Capture):
         "estimators": "constant  Predict the same output tokens for every request. "
         "[tokens=<from the trace>, 1 to 1,073,741,824 tokens]",
         "scenarios": "tight      kv_blocks=6,000, max_num_seqs=128",
+        "envs": "by default Discrete(4); sees cluster (5,), instances (4, 19), queues (1, 8), request (6,); "
+        "reward latency",
         "arrivals": "on-off         Poisson bursts of mean length on_s, with silences of mean length off_s between "
         "them. [on_s=X] [off_s=X]",
         "tier-mixes": "gaussian         30/70 %   15/70/15 %   5/20/50/20/5 %",
@@ -338,6 +342,12 @@ def test_lists_are_also_json(capsys: Capture):
     assert named == {kind: set(policy_names(kind)) for kind in SIGNATURES}
     assert main(["list", "scenarios", "--json"]) == 0
     assert {each["name"] for each in json.loads(capsys.readouterr().out)} == set(SCENARIOS)
+    assert main(["list", "envs", "--json"]) == 0
+    envs = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert list(envs) == env_ids() and all(each["step"] for each in envs.values())
+    admission = envs["servegym/Admission-v0"]
+    assert (admission["action_space"], admission["reward"]) == ("Discrete(3)", "slo")
+    assert admission["observation_shape"]["queues"] == [1, 8]  # one tier, eight columns
 
 
 def test_a_grid_is_one_comparison_for_each_workload_and_load(tmp_path: Path, capsys: Capture):

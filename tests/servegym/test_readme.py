@@ -54,6 +54,10 @@ def test_the_sweep_of_the_load_is_drawn(tmp_path: Path):
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_environment_plays_an_episode():
+    assert float(output_of(BLOCKS[4])) > 0.0
+
+
 def test_the_example_of_the_page_on_policies_uses_one_of_each_kind(tmp_path: Path):
     block, _, _ = PYTHON.findall(POLICIES)
     (tmp_path / "example.py").write_text(block)  # a file, as a user's: helpers are cached by theirs
