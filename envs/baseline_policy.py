@@ -224,7 +224,7 @@ class _Player:
     def _serve(self, batch: Batch, e: int, pointer: int) -> int:
         wait, m = batch.options.n_actions - 1, batch.options.n_instances
         q = self._queue(pointer)
-        r = HOLD if q == HOLD else taken_head(pointer, q)
+        r = HOLD if q == HOLD else int(taken_head(pointer, q))
         i = HOLD if r == HOLD else self._instance_for(pointer, r)
         return wait if i == HOLD else q * m + i
 

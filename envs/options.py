@@ -100,8 +100,16 @@ class Options:
     def n_actions(self) -> int:
         """The number of discrete actions; 1 for headroom, which has none."""
         m, k = self.n_instances, self.n_queues
-        sizes = (m, 3, k, k * m + 1, m * m + 1, 3, 1)
-        return dict(zip(KINDS, sizes, strict=True))[self.kind]
+        sizes = {
+            "dispatch": m,
+            "admission": 3,
+            "ordering": k,
+            "serve": k * m + 1,
+            "migration": m * m + 1,
+            "scaling": 3,
+            "headroom": 1,
+        }
+        return sizes[self.kind]
 
     @property
     def columns(self) -> np.ndarray:

@@ -268,7 +268,7 @@ class ServingEnv(gymnasium.Env):
 
     def _picture(self) -> Any:
         if self._renderer is None:
-            self._renderer = Renderer(self.render_mode)
+            self._renderer = Renderer(self.render_mode or "ansi")
         return self._renderer.render(self.simulation, **self.batch.facts(0))
 
 

@@ -38,7 +38,7 @@ class ServingVectorEnv(VectorEnv):
     Result of every episode that ends, for `results()`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # pyright: ignore
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012
     kind: ClassVar[str]
 
     def __init__(

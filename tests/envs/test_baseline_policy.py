@@ -1,5 +1,7 @@
 """A baseline through an environment is its native run: every request gets the same, to the picosecond."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ CLUSTERS = {
 
 def played(kind: str, cluster: dict, baseline: str, **arguments):
     """Return the environment after an episode that a baseline played, and the records of its requests."""
-    env = gymnasium.make(
+    env: Any = gymnasium.make(
         f"servegym/{kind}-v0",
         cluster=cluster,
         episode_requests=N,
@@ -60,7 +62,7 @@ def assert_native(env, records: np.ndarray, system: str, cluster: dict, **option
         **cluster | options,
     )
     assert len(records) == len(native.records)
-    for field in records.dtype.names:
+    for field in records.dtype.names or ():
         np.testing.assert_array_equal(records[field], native.records[field], err_msg=field)
 
 
@@ -138,7 +140,9 @@ def test_a_second_episode_begins_the_baseline_anew():
 
 
 def test_a_vector_environment_is_played_sub_environment_by_sub_environment():
-    env = gymnasium.make_vec("servegym/Dispatch-v0", num_envs=3, episode_requests=N, record=True)
+    env: Any = gymnasium.make_vec(
+        "servegym/Dispatch-v0", num_envs=3, episode_requests=N, record=True
+    )
     observation, _ = env.reset(seed=SEED)
     policy = BaselinePolicy("power-of-two", env)
     while len(env.unwrapped.results()) < 3:

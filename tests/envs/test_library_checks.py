@@ -39,7 +39,9 @@ def test_case_27_gymnasium_finds_nothing_with_random_arguments(env_id, seed):
 def test_case_27_gymnasium_says_only_that_headroom_is_not_symmetric(seed, monkeypatch):
     """CASES 27: peak and decay in their own units, 0 to .5 and 0 to 10, are what the papers speak of."""
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    arguments = plain_arguments(HEADROOM) if seed is None else random_arguments(HEADROOM, seed + 200)
+    arguments = (
+        plain_arguments(HEADROOM) if seed is None else random_arguments(HEADROOM, seed + 200)
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env = gymnasium.make(HEADROOM, disable_env_checker=True, **first_steps_on(arguments))
