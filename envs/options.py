@@ -198,7 +198,10 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
     _one_of("rule", a["rule"], RULES)
     _check_numbers(a)
     background = find_system(a["system"])
-    config = background.configure(_config_of(a["cluster"], a["oracle"]))
+    config = background.configure(_config_of(a["cluster"]))
+    if a["oracle"]:  # over what a system says
+        config = with_options(config, {"estimator": "oracle", "estimator_params": {}})
+    _check_no_other_agent(kind, config)
     config = _with_agent(kind, config, a)
     if kind == "headroom":
         _check_headroom(config, background)
@@ -275,13 +278,17 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
         raise ValueError(f"unknown {name} {value!r}; {near_match(str(value), known)}")
 
 
-def _config_of(cluster: ClusterConfig | Mapping[str, Any] | None, oracle: bool) -> ClusterConfig:
-    config = (
+def _config_of(cluster: ClusterConfig | Mapping[str, Any] | None) -> ClusterConfig:
+    return (
         cluster if isinstance(cluster, ClusterConfig) else with_options(None, dict(cluster or {}))
     )
-    return (
-        with_options(config, {"estimator": "oracle", "estimator_params": {}}) if oracle else config
-    )
+
+
+def _check_no_other_agent(kind: str, config: ClusterConfig) -> None:
+    """ValueError for an agent where this kind of environment asks nobody."""
+    for role, field in DECISIONS.items():
+        if getattr(config, field) == AGENT and role not in ROLES[kind]:
+            raise ValueError(f"{field} = {AGENT!r}; {kind} does not ask anybody about that")
 
 
 def _with_agent(kind: str, config: ClusterConfig, a: Mapping[str, Any]) -> ClusterConfig:

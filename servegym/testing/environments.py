@@ -16,8 +16,6 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from servegym.envs.spaces import MASK
-from servegym.simulator.seconds import PS_PER_S
-from servegym.simulator.state import UNFINISHED
 from servegym.testing.conservation import check_blocks, check_conservation
 from servegym.testing.env_actions import check_forms, check_malformed, check_masked
 from servegym.testing.playing import (
@@ -32,14 +30,12 @@ from servegym.testing.playing import (
     play_on,
     serving,
 )
-from servegym.testing.terms import expected_terms
+from servegym.testing.terms import check_sums
 from servegym.traces import Trace
 
 SEEDS = (0, 1)
 N_FORKS = 4  # places at which copies are tried
 LOOK_EVERY = 16  # steps between looks at the whole state
-RELATIVE = 1e-9  # of sums of float64
-CLOSE_S = 1e-6  # the same, of sums that cancel
 START: Step = ({}, 0.0, False, False, {})  # before a step that is compared
 
 
@@ -183,72 +179,6 @@ def check_actions(make: Make, seed: int, n_steps: int) -> None:
         check_malformed(env)
         check_forms(env, rng)
         check_masked(env, rng)
-
-
-def check_sums(make: Make, seed: int, n_steps: int) -> None:
-    """Rewards, their terms and the time between decisions add up to what the table of requests says."""
-    env = make()
-    inner = serving(env)
-    played = play(env, seed, n_steps)
-    steps, result = played.steps[1:], inner.result()
-    elapsed_s = sum(step[4]["elapsed_s"] for step in steps)
-    assert all(step[4]["elapsed_s"] >= 0.0 for step in steps), "a negative elapsed_s"
-    sums = {name: sum(step[4]["terms"][name] for step in steps) for name in steps[0][4]["terms"]}
-    slo = inner.options.slo
-    is_ended = inner.batch.is_ended(0)
-    expected = expected_terms(result, slo, elapsed_s)
-    for name, value in expected.items():
-        if name == "slo" and not is_ended:
-            continue  # who is late is known at the end
-        assert _is_close(sums[name], value), f"sum of {name} = {sums[name]}, by the table {value}"
-    if inner.options.slo == type(slo)() or inner.options.config.reject_penalty_s is not None:
-        total_s = -result.total_latency_s
-        assert _is_close(sums["latency"], total_s), (
-            f"sum of latency = {sums['latency']}, not {total_s}"
-        )
-    if env is inner or not _has_reward_wrapper(env):
-        paid = sum(step[1] for step in steps)
-        asked = sums[inner.options.reward]
-        assert _is_close(paid, asked), f"sum of rewards = {paid}, of {inner.options.reward} {asked}"
-    _check_end(inner, steps, elapsed_s)
-
-
-def _check_end(inner: Any, steps: list[Step], elapsed_s: float) -> None:
-    """AssertionError unless the episode ended as it must, and its time is that of what happened."""
-    assert not any(step[2] or step[3] for step in steps[:-1]), "a step after the end"
-    _, _, terminated, truncated, _ = steps[-1]
-    assert not (terminated and truncated), "both terminated and truncated"
-    if not inner.batch.is_ended(0):
-        return
-    requests, horizon_s = inner.simulation.state.requests, inner.options.horizon_s
-    n_open = int((requests["status"] == UNFINISHED).sum()) + len(inner.trace) - len(requests)
-    assert terminated == (n_open == 0), (
-        f"terminated = {terminated}; {n_open} requests have not ended"
-    )
-    if truncated and horizon_s is not None:
-        assert _is_close(elapsed_s, horizon_s), (
-            f"truncated after {elapsed_s} s; the horizon is {horizon_s}"
-        )
-    if terminated:
-        last_s = int(requests["finish_ps"].max()) / PS_PER_S
-        assert elapsed_s >= last_s - CLOSE_S, (
-            f"elapsed_s sums to {elapsed_s}; a request ended at {last_s}"
-        )
-        assert horizon_s is None or elapsed_s <= horizon_s + CLOSE_S, (
-            f"elapsed_s sums to {elapsed_s}"
-        )
-
-
-def _has_reward_wrapper(env: gymnasium.Env) -> bool:
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, gymnasium.RewardWrapper) or type(env).__module__.endswith("reward"):
-            return True
-        env = env.env
-    return False
-
-
-def _is_close(a: float, b: float) -> bool:
-    return abs(a - b) <= max(CLOSE_S, RELATIVE * abs(b))
 
 
 def check_requests(make: Make, seed: int, n_steps: int) -> None:

@@ -72,16 +72,11 @@ def test_case_28_search_over_forks_changes_nothing(env_id):
     env, untouched = halfway(env_id, **BUSY), halfway(env_id, **BUSY)
     rng = np.random.default_rng(0)
     for _ in range(3):
-        is_box = isinstance(env.action_space, gymnasium.spaces.Box)
-        actions = (
-            env.action_space.low + rng.random((3, 2))
-            if is_box
-            else np.flatnonzero(env.action_masks())
-        )
+        actions = [legal_action(env, rng) for _ in range(3)]
         start = env.snapshot()
         for action in actions:
-            tried = copy.deepcopy(env).step(action)
             env.restore(start)
+            tried = copy.deepcopy(env).step(action)
             assert is_same(tried, env.step(action))
             play_on(env, Played([({}, 0.0, False, False, {})]), 5)
         env.restore(start)

@@ -10,6 +10,8 @@ from gymnasium.vector import AutoresetMode
 from random_arguments import IDS, plain_arguments, random_arguments
 
 from servegym.simulator.config import ClusterConfig
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.state import ABSENT, ACTIVE, DRAINING
 from servegym.testing.playing import is_same
 from servegym.traces import Trace
 
@@ -145,3 +147,76 @@ def test_case_25_random_agents_are_counted_alike_in_vectors(env_id):
         *_, infos = env.step(actions)
         is_masked = mask[np.arange(4), actions] == 0
         assert infos["illegal_action"].tolist() == (is_masked & ~was_over).tolist()
+
+
+# Against docs/engine.md section 10, read again from the records.
+
+
+def accepts(simulation: Simulation, r: int, i: int) -> bool:
+    """Return whether instance i accepts request r by the words of the page, for vllm-v1."""
+    config, request, instance = (
+        simulation.config,
+        simulation.state.requests[r],
+        simulation.state.instances[i],
+    )
+    blocks = int(simulation.state.engines[instance["engine"]]["kv_blocks"])
+    longest = int(request["prompt_tokens"] + request["output_tokens"]) - 1
+    if instance["condition"] != ACTIVE or -(-longest // config.block_size) > blocks:
+        return False
+    limit = config.max_local_waiting
+    if limit is None:
+        return True
+    seen = simulation.observe(i)
+    if limit > 0:
+        return seen["n_waiting"] < limit
+    known = int(request["prompt_tokens"] + request["generated"])
+    free = blocks - seen["used_blocks"] - seen["waiting_blocks"] - -(-known // config.block_size)
+    seated = seen["n_running"] + seen["n_waiting"] + int(instance["n_parked"])
+    return not instance["n_once_preempted"] and seated < config.max_num_seqs and free >= 0
+
+
+def naive_mask(kind: str, simulation: Simulation) -> list[bool]:
+    """Return which actions are legal, by the table of environments."""
+    state, n = simulation.state, len(simulation.state.instances)
+    if kind == "dispatch":
+        r = int(state.shared[0]["asked_request"])
+        return [accepts(simulation, r, i) for i in range(n)]
+    if kind == "scaling":
+        condition = state.instances["condition"]
+        n_active = int((condition == ACTIVE).sum())
+        can_add = bool(np.isin(condition, (ABSENT, DRAINING)).any())
+        return [n_active > simulation.config.min_instances, True, can_add]
+    pairs = []
+    for queue in state.queues[:-1]:
+        is_there = queue["n_waiting"] > 0
+        pairs.append([is_there and accepts(simulation, int(queue["head"]), i) for i in range(n)])
+    if kind == "ordering":
+        return [any(row) for row in pairs]
+    return [bool(each) for row in pairs for each in row] + [True]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["dispatch", "ordering", "serve", "scaling"])
+def test_case_25_masks_are_those_of_the_page(kind, seed):
+    """CASES 25: at every decision, where seats and KV are few, and instances crash or drain."""
+    env_id = f"servegym/{kind.capitalize()}-v0"
+    arguments = plain_arguments(env_id, **NARROW)
+    more = {
+        "kv_blocks": 260 if seed % 2 else 900,
+        "max_num_seqs": 3 + seed,
+        "max_local_waiting": seed % 3 or None,
+    }
+    arguments["cluster"] = NARROW["cluster"] | more
+    env: Any = gymnasium.make(env_id, **arguments).unwrapped
+    _, info = env.reset(seed=seed)
+    rng, n_masked, is_over = np.random.default_rng(seed), 0, False
+    while not is_over:
+        mask = env.action_masks()
+        if not env.batch.episodes["is_over"][0]:
+            assert mask.tolist() == naive_mask(kind, env.simulation)
+            assert kind != "serve" or mask[:-1].any()  # where one can only wait nobody is asked
+            n_masked += int((~mask).sum())
+        *_, terminated, truncated, info = env.step(int(rng.choice(np.flatnonzero(mask))))
+        assert not info["illegal_action"]
+        is_over = terminated or truncated
+    assert n_masked > 0

@@ -8,6 +8,7 @@ import pytest
 from flat_profile import FLAT, SLOW
 from random_arguments import IDS, plain_arguments
 
+from servegym.envs.dispatch import DispatchEnv
 from servegym.simulator.config import ClusterConfig
 from servegym.testing import check_env
 from servegym.testing.playing import legal_action, play
@@ -161,7 +162,8 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
             "all parts are empty",
         ),
         (IDS[0], {"flatten": True, "mask_in_observation": True}, "exclude each other"),
-        (IDS[0], {"render_mode": "rgb"}, "render_mode"),
+        (IDS[0], {"cluster": {"scaling": "agent"}}, "scaling = 'agent'; dispatch does not ask"),
+        (IDS[5], {"system": "agent"}, "unknown system 'agent'"),
         (IDS[0], {"slo": {"ttft_s": -1.0}}, "ttft_s = -1.0"),
         (IDS[0], {"slo": {"ttft": 1.0}}, "unknown limit in slo 'ttft'; did you mean 'ttft_s'"),
         (IDS[0], {"cluster": {"instances": 0}}, "instances = 0"),
@@ -186,6 +188,21 @@ def test_bad_argument_is_named_when_the_environment_is_made(env_id, arguments, m
     with pytest.raises(ValueError) as error:
         gymnasium.make(env_id, **arguments)
     assert message in str(error.value)
+
+
+def test_oracle_is_one_under_a_system_with_an_estimator_of_its_own():
+    env: Any = gymnasium.make(IDS[1], system="driftsched-fifo", oracle=True, episode_requests=9)
+    play(env, 0, 100)
+    table = env.unwrapped.result().requests
+    assert (table["predicted_tokens"] == table["output_tokens"]).all()
+
+
+def test_unknown_render_mode_is_named():
+    """By the class: gymnasium.make warns of it first."""
+    with pytest.raises(
+        ValueError, match="render_mode = 'rgb'; must be one of ansi, rgb_array, human"
+    ):
+        DispatchEnv(render_mode="rgb")
 
 
 def test_result_before_the_first_reset_asks_for_one():
