@@ -3,7 +3,8 @@
 Work: Azure conversation lengths, Poisson at 2.5 requests a second and instance, A100 x Llama-2-7B, sarathi with chunk
 512 and 7,424 blocks. Timed: simulate(prebuilt trace, config) and summary(), process time, in one compiled process;
 the median of `REPEATS`. Figures that are compared are measured in turns, so that a noisy moment hits both. What-if rows
-use Astrolabe's own set-up: 12 A30 x Llama-2-7B, ShareGPT lengths, 48 sequences, 1,052 blocks; true lengths.
+use Astrolabe's own set-up: 12 A30 x Llama-2-7B, ShareGPT lengths, 48 sequences, 1,052 blocks; true lengths. PPO is
+timed by the wall, MlpPolicy 64 x 64, 256 environments, 64 steps, batch 4,096, 4 epochs, one thread.
 """
 
 import json
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from servegym.baselines.saturation import scale_to_load
 from servegym.baselines.simulate import simulate
@@ -47,6 +50,8 @@ ASTROLABE: dict[str, Any] = {
 BELOW_KNEE, AT_KNEE, BEYOND_KNEE = 0.6, 0.95, 1.1  # multiples of the saturation rate
 PREDICTIONS = 20  # of one request, for its time
 FEW_REPEATS = 9
+N_ENVS, STEPS, STEPPINGS = 256, 2001, 5  # a step an arrival of 2,000, and one to begin again
+UPDATES = 12  # of PPO
 
 
 class Work:
@@ -107,7 +112,14 @@ def time_in_turns(works: Sequence[Work], repeats: int = REPEATS) -> None:
 
 def run() -> list[Row]:
     """Return all rows of speed, size and memory."""
-    return [*fleet_rows(), *what_if_rows(), *length_rows(), *memory_rows()]
+    return [
+        *fleet_rows(),
+        *what_if_rows(),
+        *vector_rows(),
+        *training_rows(),
+        *length_rows(),
+        *memory_rows(),
+    ]
 
 
 def fleet_rows() -> list[Row]:
@@ -175,6 +187,67 @@ def prediction_us() -> float:
     simulation.run()
     n = PREDICTIONS * simulation.state.memory[1]
     return 1e6 * (median(with_them.seconds) - median(without.seconds)) / n
+
+
+def vector_rows() -> list[Row]:
+    """Return the decisions a CPU-second of vector environments: random actions, every default, resets included."""
+    stretches = {m: Stepping(m) for m in (4, 16)}
+    for _ in range(STEPPINGS):
+        for stepping in stretches.values():
+            stepping.time()
+    return [
+        judged(f"vector Dispatch, {N_ENVS} environments of {m} instances", stepping.per_s)
+        for m, stepping in stretches.items()
+    ]
+
+
+class Stepping:
+    """A vector environment under random actions; `seconds` collects a process time a call."""
+
+    def __init__(self, instances: int) -> None:
+        import gymnasium
+
+        self.env = gymnasium.make_vec(
+            "servegym/Dispatch-v0",
+            num_envs=N_ENVS,
+            cluster={"instances": instances, **CLUSTER},
+            rate_per_s=RATE_PER_INSTANCE * instances,
+        )
+        self.env.reset(seed=0)
+        self.actions = np.random.default_rng(0).integers(0, instances, (STEPS, N_ENVS))
+        self.seconds: list[float] = []
+
+    def time(self) -> None:
+        """Play a whole episode everywhere, timed: all end together, and the next ones are drawn."""
+        begin = time.process_time()
+        for row in self.actions:
+            self.env.step(row)
+        self.seconds.append(time.process_time() - begin)
+
+    @property
+    def per_s(self) -> float:
+        """Decisions per CPU-second, at the median time."""
+        return STEPS * N_ENVS / median(self.seconds)
+
+
+def training_rows() -> list[Row]:
+    """Return the steps a second of Stable-Baselines3's PPO, learning included; none without the extra `rl`."""
+    try:
+        import torch
+        from stable_baselines3 import PPO
+    except ModuleNotFoundError:
+        print("PPO is left out: it needs the extra rl", file=sys.stderr)
+        return []
+    from servegym.envs.sb3 import SB3VecEnv
+
+    torch.set_num_threads(1)
+    env = SB3VecEnv("servegym/Dispatch-v0", N_ENVS, cluster={"instances": 4})
+    model = PPO("MlpPolicy", env, n_steps=64, batch_size=4096, n_epochs=4, device="cpu", seed=0)
+    model.learn(2 * 64 * N_ENVS)
+    begin = time.perf_counter()
+    model.learn(UPDATES * 64 * N_ENVS)
+    per_s = UPDATES * 64 * N_ENVS / (time.perf_counter() - begin)
+    return [judged("SB3 PPO on vector Dispatch, 4 instances", per_s)]
 
 
 def length_rows() -> list[Row]:

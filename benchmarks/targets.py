@@ -33,6 +33,7 @@ IOD_WINDOWS_S = {
 FITTED_LENGTHS = (*IOD_WINDOWS_S, "burstgpt", "sharegpt", "arxiv-summarization", "deepseek-r1")
 
 PER_S, NS, BYTES, SECONDS, PERCENT = "requests/CPU-s", "ns/request", "B/request", "s", "%"
+DECISIONS, FPS = "decisions/CPU-s", "steps/s"
 
 TARGETS = {
     "round-robin, 8 instances": Target(3_000_000, PER_S, is_floor=True),
@@ -45,6 +46,9 @@ TARGETS = {
     "astrolabe, 12 instances, load .6": Target(100_000, PER_S, is_floor=True),
     "astrolabe, 12 instances, near the knee": Target(30_000, PER_S, is_floor=True),
     "what-if prediction, batch 48": Target(15, "us"),
+    "vector Dispatch, 256 environments of 4 instances": Target(800_000, DECISIONS, is_floor=True),
+    "vector Dispatch, 256 environments of 16 instances": Target(300_000, DECISIONS, is_floor=True),
+    "SB3 PPO on vector Dispatch, 4 instances": Target(60_000, FPS, is_floor=True),
     "cost at 10 million / at 10 thousand": Target(1.2, "times"),
     "memory, simulate and summary": Target(200, BYTES),
     "memory, with the request table": Target(400, BYTES),
