@@ -181,7 +181,7 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
             {"control_interval_s": float("nan"), "system": "n-tier"},
             "control_interval_s = nan",
         ),
-        (IDS[6], {}, "headroom"),
+        (IDS[6], {"system": "least-requests"}, "no part of it has headroom"),
     ],
 )
 def test_bad_argument_is_named_when_the_environment_is_made(env_id, arguments, message):
