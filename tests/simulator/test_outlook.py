@@ -251,6 +251,7 @@ def test_stale_metrics_show_the_last_refresh_and_own_placements(engine):
     assert seen_busy > 50
 
 
+@pytest.mark.parametrize("_sums", ["walked"], indirect=True)
 def test_stale_metrics_without_an_outlook_are_an_error():
     stale, _ = stale_pair("vllm-v1", 0)
     bare = Simulation(stale.trace, stale.config, stale.dispatch)
