@@ -25,7 +25,7 @@ from servegym.envs.observation import PARTS
 from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.policy import AGENT, Policy, find_policy
 from servegym.simulator.slo import Slo
-from servegym.traces import Workload
+from servegym.traces import Trace, Workload
 from servegym.traces.names import near_match
 
 FEATURES = dict(
@@ -183,16 +183,7 @@ ONLY_FOR = {
 
 def check_options(kind: str, given: Mapping[str, Any]) -> Options:
     """Return the options of an environment of a kind; ValueError naming field and value."""
-    for name, value in given.items():
-        _one_of("argument", name, tuple(DEFAULTS))
-        if kind not in ONLY_FOR.get(name, KINDS):
-            raise ValueError(
-                f"{name} = {value!r}; {kind} has none, only {', '.join(ONLY_FOR[name])}"
-            )
-    a = DEFAULTS | {"system": SYSTEMS.get(kind, DEFAULTS["system"])} | dict(given)
-    source = find_source(a["workload"])
-    if isinstance(source, Workload):
-        a |= _defaults_of_workload(kind, given, a["rate_per_s"])
+    source, a = _with_defaults(kind, given)
     reward = (REWARDS.get(kind, TERMS[0])) if a["reward"] is None else a["reward"]
     _one_of("reward", reward, TERMS)
     _one_of("rule", a["rule"], RULES)
@@ -231,6 +222,21 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
         most_pairs=a["moves_per_tick"],
         control_interval_s=a["control_interval_s"],
     )
+
+
+def _with_defaults(kind: str, given: Mapping[str, Any]) -> tuple[Trace | Workload, dict[str, Any]]:
+    """Return what is played, and all arguments; ValueError for one that the kind has not."""
+    for name, value in given.items():
+        _one_of("argument", name, tuple(DEFAULTS))
+        if kind not in ONLY_FOR.get(name, KINDS):
+            raise ValueError(
+                f"{name} = {value!r}; {kind} has none, only {', '.join(ONLY_FOR[name])}"
+            )
+    arguments = DEFAULTS | {"system": SYSTEMS.get(kind, DEFAULTS["system"])} | dict(given)
+    source = find_source(arguments["workload"])
+    if isinstance(source, Workload):
+        arguments |= _defaults_of_workload(kind, given, arguments["rate_per_s"])
+    return source, arguments
 
 
 def _defaults_of_workload(

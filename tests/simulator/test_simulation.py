@@ -181,7 +181,7 @@ def test_case_28_pickle_resumes_in_a_new_process(tmp_path, engine):
 
 
 def test_pickle_is_small_and_holds_no_code():
-    # names of policies, not their functions: the state dominates, and the names of its 370 fields (30 bytes each)
+    # names of policies, not their functions: the state dominates, and the names of its 294 fields
     simulation = starved()
     assert len(pickle.dumps(simulation)) < sum(a.nbytes for a in simulation.state) + 13_000
     assert b"def " not in pickle.dumps(simulation)
