@@ -37,7 +37,7 @@ class Batch:
 
     def __init__(self, options: Options, n: int) -> None:
         self.options = options
-        self.asks_what_if = False
+        self.asks_what_if = bool(options.fallback and options.fallback.uses_what_if)
         self._memory: np.ndarray | None = None
         self.simulations: list[Simulation | None] = [None] * n
         self.episode_seeds = [0] * n
@@ -49,7 +49,7 @@ class Batch:
             actions=np.zeros(n, np.int64),
             levels=np.zeros((n, len(HEADROOM_PARAMS))),
             slots=np.zeros((0, 2), np.int64),
-            fallback_params=np.zeros(0),
+            fallback_params=np.zeros((n, len(fallback.params) if fallback else 0)),
             fallback_memory=np.zeros((n, fallback.memory_size(config) if fallback else 0)),
             fallback_streams=np.zeros((n, 1), np.uint64),
             features=columns,
@@ -59,7 +59,6 @@ class Batch:
             masks=np.ones((n, options.n_actions), np.int8),
             outcomes=np.zeros((OUTCOMES, n)),
         )
-
         self._store()
 
     def __len__(self) -> int:
@@ -110,13 +109,6 @@ class Batch:
         if size <= self._memory.shape[1]:
             simulation.pack(self._memory[e])
 
-    def _replace(self, **arrays: np.ndarray) -> None:
-        """Give the table other arrays in some places, unless they are equal."""
-        if all(np.array_equal(getattr(self.table, name), a) for name, a in arrays.items()):
-            return
-        self.table = self.table._replace(**arrays)
-        self._store()
-
     def _store(self) -> None:
         """Tell the kernels where the table's arrays are."""
         self._words = np.zeros(layout.LINK_WORDS, np.int64)
@@ -135,9 +127,10 @@ class Batch:
             self.table.fallback_memory[e] = 0.0
             self.table.fallback_streams[e] = random_stream(seed, STREAM_KEYS[options.fallback.kind])
             params = options.fallback.param_values({}, simulation.trace)
-            self._replace(fallback_params=params)
-        if episode["kind"] == TO_SET_HEADROOM:
-            self._replace(slots=headroom_slots(simulation))
+            self.table.fallback_params[e] = params
+        if episode["kind"] == TO_SET_HEADROOM and not len(self.table.slots):
+            self.table = self.table._replace(slots=headroom_slots(simulation))
+            self._store()
         self.link(e)
 
     def link(self, e: int) -> None:

@@ -108,7 +108,7 @@ class Table(NamedTuple):
     actions: np.ndarray  # int64[N]
     levels: np.ndarray  # float64[N, 2]: headroom's peak and decay
     slots: np.ndarray  # int64[n, 2]: where in `params` a value of levels[:, k] goes, and k
-    fallback_params: np.ndarray  # float64
+    fallback_params: np.ndarray  # float64[N, params]: some follow from the trace
     fallback_memory: np.ndarray  # float64[N, size]
     fallback_streams: np.ndarray  # uint64[N, 1]
     features: np.ndarray  # int64[4, most]: columns that are observed, by part; -1 behind them
@@ -125,7 +125,7 @@ TABLE = tuple_type(
     types.Array(int64, 1, "C"),
     types.Array(float64, 2, "C"),
     types.Array(int64, 2, "C"),
-    types.Array(float64, 1, "C"),
+    types.Array(float64, 2, "C"),
     types.Array(float64, 2, "C"),
     types.Array(uint64, 2, "C"),
     types.Array(int64, 2, "C"),
@@ -350,14 +350,13 @@ def _add_pair(table, e, episode, state, action):
 def _fallback(table, e, episode, state):
     """Return the action that is taken for one that is masked."""
     cluster = view_of(state)
-    memory, stream = table.fallback_memory[e], table.fallback_streams[e]
+    params, memory = table.fallback_params[e], table.fallback_memory[e]
+    stream = table.fallback_streams[e]
     if episode.kind == TO_DISPATCH:
         request = Request(state.requests, np.int64(state.shared[0].asked_request))
-        return call_dispatch(
-            episode.fallback_address, cluster, request, table.fallback_params, memory, stream
-        )
+        return call_dispatch(episode.fallback_address, cluster, request, params, memory, stream)
     if episode.kind == TO_ORDER:
-        return call_queue(episode.fallback_address, cluster, table.fallback_params, memory, stream)
+        return call_queue(episode.fallback_address, cluster, params, memory, stream)
     return 1 if episode.kind == TO_SCALE else table.masks.shape[1] - 1
 
 

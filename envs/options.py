@@ -6,6 +6,7 @@ both, the traces of episodes, reward, SLO and features.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypedDict
 
 import numpy as np
@@ -78,7 +79,7 @@ class Options:
         """The size of the fleet, absent instances included."""
         return self.config.most_instances
 
-    @property
+    @cached_property
     def n_queues(self) -> int:
         """The queues at the gateway."""
         if self.config.queue_by == "tenant":
@@ -339,4 +340,7 @@ def _fallback_of(kind: str, name: str | None) -> Policy | None:
     if kind not in FALLBACKS:
         return None
     policy_kind, default = FALLBACKS[kind]
-    return find_policy(policy_kind, default if name is None else name)
+    chosen = default if name is None else name
+    if chosen == AGENT:
+        raise ValueError(f"fallback = {AGENT!r}; it acts for the agent, so it is another policy")
+    return find_policy(policy_kind, chosen)

@@ -28,6 +28,15 @@ def always(cluster, request, params, memory, rng):
     return int(params[0])
 
 
+@dispatch_policy(
+    source="test: an answer that follows from the trace",
+    name="test-first-prompt",
+    params=(Param("instance", lambda trace: int(trace.prompt_tokens[0]) % 3, "index", 0, 2),),
+)
+def first_prompt(cluster, request, params, memory, rng):
+    return int(params[0])
+
+
 @dispatch_policy(source="test: gives up in the middle", name="test-hold-third")
 def hold_third(cluster, request, params, memory, rng):
     """Return HOLD for the third request."""

@@ -139,6 +139,23 @@ def test_a_second_episode_begins_the_baseline_anew():
         assert_native(env, env.result().records, "random", CLUSTERS["default"])
 
 
+def test_a_restored_episode_begins_the_baseline_anew():
+    """Also one from before the policy, which plays futures, was there; its forks play on alike."""
+    env: Any = gymnasium.make("servegym/Dispatch-v0", episode_requests=N).unwrapped
+    env.reset(seed=SEED)
+    start = env.snapshot()
+    for baseline in ("block", "random"):
+        policy, played = BaselinePolicy(baseline, env), []
+        for _ in range(3):
+            env.restore(start)
+            actions = [int(policy.predict()[0])]
+            while len(actions) < 20:
+                env.step(actions[-1])
+                actions.append(int(policy.predict()[0]))
+            played.append(actions)
+        assert played[0] == played[1] == played[2]
+
+
 def test_a_vector_environment_is_played_sub_environment_by_sub_environment():
     env: Any = gymnasium.make_vec(
         "servegym/Dispatch-v0", num_envs=3, episode_requests=N, record=True

@@ -1,15 +1,17 @@
 """Odd settings, each of which has broken some simulator: they run, and keep every promise of check_env."""
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from flat_profile import FLAT, SLOW
+from flat_profile import FLAT
 from random_arguments import IDS, plain_arguments
 
 from servegym.envs.dispatch import DispatchEnv
 from servegym.simulator.config import ClusterConfig
+from servegym.simulator.profiles import profiles
 from servegym.testing import check_env
 from servegym.testing.playing import legal_action, play
 from servegym.traces import Trace
@@ -117,10 +119,27 @@ def test_horizon_at_an_arrival_does_not_offer_it(env_id):
 
 
 def test_request_that_fits_only_an_absent_instance_waits_for_it():
-    """A mixed fleet: instance 1 alone (SLOW, more KV) holds the request, and is drained by nobody but the agent."""
-    trace = Trace([0.0, 0.01], [16, 16], [2, 2])
-    config = ClusterConfig(instances=2, profile=(FLAT, SLOW), min_instances=1, max_num_seqs=2)
-    check_env("servegym/Scaling-v0", seeds=[0], workload=trace, cluster=config, horizon_s=5.0)
+    """A mixed fleet: r1 takes 1,251 blocks, FLAT has 1,000, LARGE 2,000 but was drained at 0.
+
+    The agent adds it again at 10 s; it is ready 5 s later.
+    """
+    large = replace(profiles()[FLAT], model="large", kv_blocks_default=2_000)
+    profiles()[large.name] = large
+    arguments: dict[str, Any] = {
+        "workload": Trace([0.0, 2.5], [16, 20_000], [2, 2]),
+        "cluster": ClusterConfig(instances=2, profile=(FLAT, large.name)),
+    }
+    check_env("servegym/Scaling-v0", seeds=[0], horizon_s=5.0, **arguments)
+    env: Any = gymnasium.make("servegym/Scaling-v0", horizon_s=30.0, **arguments)
+    env.reset(seed=0)
+    drain, keep, add = 0, 1, 2
+    terminated, actions = False, [drain, *[keep] * 9, add]
+    while not terminated:
+        *_, terminated, truncated, _ = env.step(actions.pop(0) if actions else keep)
+        assert not truncated
+    requests = env.unwrapped.simulation.state.requests
+    assert requests["admitted_ps"].tolist() == [0, 15 * 10**12]
+    assert requests["instance"].tolist() == [0, 1]
 
 
 def test_many_requests_at_one_instant_are_asked_about_one_by_one():
@@ -149,6 +168,7 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
         (IDS[0], {"control_interval_s": 1.0}, "control_interval_s = 1.0; dispatch has none"),
         (IDS[1], {"fallback": "least-kv"}, "fallback = 'least-kv'; admission has none"),
         (IDS[0], {"fallback": "least-kw"}, "least-kw"),
+        (IDS[0], {"fallback": "agent"}, "fallback = 'agent'; it acts for the agent"),
         (IDS[0], {"reward": "latencies"}, "unknown reward 'latencies'; did you mean 'latency'"),
         (IDS[0], {"system": "n-teir"}, "n-teir"),
         (IDS[0], {"horizon_s": 0.0}, "horizon_s = 0.0; must be finite and > 0, or None"),

@@ -6,12 +6,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import odd_policies  # noqa: F401 registers its policies
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from random_arguments import IDS, plain_arguments, random_arguments
 
+from servegym.envs.episode import TABLE
+from servegym.simulator.calls import CENTRE, COPIES, CORE
+from servegym.simulator.state import LINK_WORDS
 from servegym.testing.playing import is_same
 
 MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
@@ -287,6 +291,27 @@ def test_case_25_strict_vector_refuses_masked_actions():
     assert env.batch.episodes.tobytes() == before
 
 
+def test_fallback_has_the_parameters_of_the_trace_it_acts_in():
+    """Instance 3 is down, so the fallback places every request: where the first prompt of its own trace says."""
+    crash = {"kind": "crash", "instance": 3, "at_s": 0.0, "duration_s": 1e4}
+    env: Any = gymnasium.make_vec(
+        "servegym/Dispatch-v0",
+        num_envs=4,
+        episode_requests=20,
+        fallback="test-first-prompt",
+        cluster={"instances": 4, "faults": [crash]},
+    )
+    env.reset(seed=0)
+    for _ in range(10):
+        env.step([3] * 4)
+    chosen = []
+    for simulation in env.unwrapped.batch.simulations:
+        chosen.append(int(simulation.trace.prompt_tokens[0]) % 3)
+        placed = simulation.state.requests["instance"][:10]
+        np.testing.assert_array_equal(placed, chosen[-1])
+    assert len(set(chosen)) > 1
+
+
 def test_results_are_kept_on_request():
     env: Any = native(
         "servegym/Dispatch-v0", AutoresetMode.SAME_STEP, episode_requests=6, record=True
@@ -311,3 +336,9 @@ def test_vector_renders_every_sub_environment():
     pictures = env.render()
     assert len(pictures) == N
     assert all(isinstance(picture, str) and picture for picture in pictures)
+
+
+@pytest.mark.parametrize("part", [CORE, CENTRE, COPIES, TABLE])
+def test_descriptors_fit_where_they_are_stored(part):
+    """numba's descriptor of an array: five words, then shape and strides; what is longer would overwrite memory."""
+    assert sum(5 + 2 * array.ndim for array in part.types) <= LINK_WORDS

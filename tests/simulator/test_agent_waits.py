@@ -397,11 +397,11 @@ def test_wait_at_the_end_of_an_awaited_run_has_ended():
     before = present(simulation)
     assert not simulation.proceed(int(NEVER))
     assert changed(before, simulation) == []
-    assert int(last_tally(simulation.state)) == 0
+    assert int(n_at_gateway(simulation.state)) == 0
 
 
 @kernel
-def last_tally(all_state):
+def n_at_gateway(all_state):
     """Return how many requests wait at the gateway."""
     gateway = centre(core_of(all_state)).gateway[0]
     return gateway.n_queued + gateway.n_held
