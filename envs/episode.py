@@ -26,6 +26,7 @@ from servegym.simulator.calls import (
 )
 from servegym.simulator.event_loop import last_event_ps
 from servegym.simulator.gateway import view_of
+from servegym.simulator.instants import is_stuck
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.metrics import is_slo_missed
 from servegym.simulator.seconds import PS_PER_S
@@ -195,6 +196,8 @@ def _play_one(table, e, episode):
         episode.status = _run(episode, state)
         if episode.status == OK:
             episode.is_over = 1
+            if not _is_drained(state):  # stuck without a horizon: the last tick was later than the last event
+                state.shared[0].now_ps = max(state.shared[0].now_ps, episode.last_ps)
             state.shared[0].asked_request = NO_REQUEST
         elif episode.status != ASKED:
             return
@@ -229,7 +232,8 @@ def _run_to_tick(episode, state):
     code = call_run(episode.run_address, episode.state_pointer, until_ps)
     if code != OK or until_ps == episode.horizon_ps:
         return code
-    if _is_drained(state):
+    is_endless = episode.horizon_ps == NEVER and is_stuck(state, until_ps)
+    if _is_drained(state) or is_endless:
         return call_run(episode.run_address, episode.state_pointer, episode.horizon_ps)
     episode.tick_ps += episode.interval_ps
     return ASKED

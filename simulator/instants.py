@@ -94,13 +94,13 @@ def _next_instant(state, until_ps):
         timer_ps = gateway.last_round_ps + gateway.hold_timer_ps
         release_ps = next_release_ps(state, min(now_ps, timer_ps, until_ps))
         now_ps = min(now_ps, timer_ps, release_ps)
-        if release_ps == NEVER and now_ps <= until_ps and _is_stuck(state, now_ps):
+        if release_ps == NEVER and now_ps <= until_ps and is_stuck(state, now_ps):
             return NEVER
     return now_ps
 
 
 @kernel
-def _is_stuck(state, instant_ps):
+def is_stuck(state, instant_ps):
     """Return whether only timer and ticks go on, and have for too long by then; an error if a policy holds."""
     gateway, shared = centre(state).gateway[0], state.shared[0]
     if next_arrival_ps(state) < NEVER or next_event_ps(state) < NEVER:
