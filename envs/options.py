@@ -314,8 +314,13 @@ def _chosen_features(
     chosen: Mapping[str, Sequence[str]] | None,
 ) -> dict[str, tuple[str, ...]]:
     """Return the names of the observed features by part: all of a part that is not named."""
+    if not isinstance(chosen, Mapping | None):
+        raise ValueError(f"features = {chosen!r}; must be {{part: names}} of {', '.join(PARTS)}")
     for part in chosen or {}:
         _one_of("part of features", part, PARTS)
+    for part, given in (chosen or {}).items():
+        if isinstance(given, str):
+            raise ValueError(f"features[{part!r}] = {given!r}; must be a list of names")
     names = {}
     for part, table in FEATURES.items():
         known = [feature.name for feature in table]
