@@ -9,10 +9,10 @@ class HeadroomEnv(ServingEnv):
 
     ## Description
 
-    The system (`"n-tier"` by default; 4 tiers in the enterprise mix unless you give others) reserves KV blocks for every tier
-    present on an instance: H_p = floor(blocks * peak * exp(-decay * p / (K - 1))) for tier p of K. More headroom
-    means that urgent requests find room, less that memory is used. Every `control_interval_s` the agent sets peak and
-    decay for all parts of the system that have them (dispatch, migration); they hold until the next tick.
+    The system (`"n-tier"` by default; 4 tiers in the enterprise mix unless you give others) reserves KV blocks for
+    every tier present on an instance: H_p = floor(blocks * peak * exp(-decay * p / (K - 1))) for tier p of K. More
+    headroom means that urgent requests find room, less that memory is used. Every `control_interval_s` the agent sets
+    peak and decay for all parts of the system that have them (dispatch, migration); they hold until the next tick.
 
     ## Action Space
 
