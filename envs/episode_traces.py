@@ -111,7 +111,7 @@ def find_source(workload: str | Path | Workload | Trace) -> Source:
     if not isinstance(workload, str | Path):
         raise ValueError(f"workload = {workload!r}; must be a name, a path, a Workload or a Trace")
     is_file = Path(workload).is_file()
-    if str(workload).endswith(FILE_ENDING) and not is_file:
+    if Path(workload).suffix and not is_file:
         raise ValueError(f"workload = {str(workload)!r}; there is no such file")
     try:
         return find_workload(workload)

@@ -166,9 +166,11 @@ DEFAULTS: dict[str, Any] = {
     "rule": "n-tier",
     "moves_per_tick": 1,
 }
-# Kinds that are about tiers have some, if neither the cluster nor whose requests it serves is given.
-TIERED = {"cluster": {"tiers": 4}, "tier_mix": "enterprise"}
-ABOUT_TIERS = ("ordering", "serve", "headroom")
+# Kinds that are about tiers have some, if neither the cluster nor whose requests it serves is given, on a cluster
+# where they meet: with few seats requests wait at the gateway, with little KV headroom counts.
+FEW_SEATS, LITTLE_KV = {"tiers": 4, "max_num_seqs": 32}, {"tiers": 4, "scenario": "tight"}
+ABOUT_TIERS = {"ordering": FEW_SEATS, "serve": FEW_SEATS, "headroom": LITTLE_KV}
+TIER_MIX = "enterprise"
 SYSTEMS = {"headroom": "n-tier"}  # where it is not the default one
 DEFAULT_LOAD = (
     0.95  # of a workload, if neither load nor rate_per_s is given; a trace plays as recorded
@@ -247,8 +249,8 @@ def _defaults_of_workload(
     defaults: dict[str, Any] = {}
     if "load" not in given and rate_per_s is None:
         defaults["load"] = DEFAULT_LOAD
-    if kind in ABOUT_TIERS and not given.keys() & TIERED.keys():
-        defaults |= TIERED
+    if kind in ABOUT_TIERS and not given.keys() & {"cluster", "tier_mix"}:
+        defaults |= {"cluster": ABOUT_TIERS[kind], "tier_mix": TIER_MIX}
     return defaults
 
 
@@ -321,8 +323,13 @@ def _chosen_features(
     chosen: Mapping[str, Sequence[str]] | None,
 ) -> dict[str, tuple[str, ...]]:
     """Return the names of the observed features by part: all of a part that is not named."""
+    if not isinstance(chosen, Mapping | None):
+        raise ValueError(f"features = {chosen!r}; must be {{part: names}} of {', '.join(PARTS)}")
     for part in chosen or {}:
         _one_of("part of features", part, PARTS)
+    for part, given in (chosen or {}).items():
+        if isinstance(given, str):
+            raise ValueError(f"features[{part!r}] = {given!r}; must be a list of names")
     names = {}
     for part, table in FEATURES.items():
         known = [feature.name for feature in table]

@@ -95,7 +95,7 @@ class ServingEnv(gymnasium.Env):
     | Argument              | Default            | What it is                                                         |
     | --------------------- | ------------------ | ------------------------------------------------------------------ |
     | `workload`            | `"azure-conv"`     | a workload's name or file, a trace's file, a `Workload`, a `Trace` |
-    | `load`                | `None`             | of what the cluster sustains; None: as recorded; left out: 0.95    |
+    | `load`                | `None`             | of what is sustained; None, or a trace: as recorded; left out: 0.95 |
     | `rate_per_s`          | `None`             | the mean arrival rate instead, requests/s                          |
     | `arrivals`            | `None`             | a workload's process: "poisson" (None), "fitted", "gamma:cv=3"     |
     | `tier_mix`            | `None`             | draws tiers: a mix by name, or shares by tier (1)                  |
@@ -113,7 +113,8 @@ class ServingEnv(gymnasium.Env):
     | `strict`              | `False`            | a masked action raises `ValueError`                                |
     | `render_mode`         | `None`             | "ansi", "rgb_array" or "human"                                     |
 
-    (1) Without both of these, Ordering, Serve and Headroom have 4 tiers, drawn from the mix "enterprise".
+    (1) Without both of these, Ordering, Serve and Headroom have 4 tiers in the mix "enterprise": Ordering and Serve
+    with `max_num_seqs=32`, so that requests wait at the gateway, Headroom in the scenario "tight".
 
     ## Vectorized environment
 

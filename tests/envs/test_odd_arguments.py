@@ -175,6 +175,9 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
         (IDS[0], {"horizon_s": float("nan")}, "horizon_s = nan"),
         (IDS[0], {"features": {"instance": []}}, "unknown part of features 'instance'"),
         (IDS[0], {"features": {"cluster": ["gatewya"]}}, "did you mean 'gateway'"),
+        (IDS[0], {"features": {"cluster": "gateway"}}, "must be a list of names"),
+        (IDS[0], {"features": ["gateway"]}, "must be {part: names}"),
+        (IDS[0], {"workload": "missing.csv"}, "there is no such file"),
         (IDS[0], {"features": {"cluster": ["gateway"] * 2}}, "names one twice"),
         (
             IDS[0],

@@ -69,3 +69,7 @@ def test_the_picture_is_the_one_that_is_printed(tmp_path: Path):
 def test_the_page_has_every_id_and_every_feature():
     assert not [env_id for env_id in env_ids() if f"| `{env_id}` |" not in PAGE]
     assert not [part for part, (_, table) in TABLES.items() if feature_table(table) not in PAGE]
+
+
+def test_an_environment_of_ones_own_is_checked(tmp_path: Path):
+    assert output_of(block_with("check_env("), tmp_path) == ""
