@@ -39,6 +39,7 @@ from servegym.simulator.state import (
     DISPATCH,
     DRAINING,
     MIGRATION,
+    NEVER,
     NO_REQUEST,
     OK,
     QUEUEING,

@@ -11,9 +11,8 @@ class OrderingEnv(ServingEnv):
 
     Requests wait at the gateway, in one queue a tier, until an instance has room for them (pull,
     `max_local_waiting=0`). One step names the queue whose head is placed next; `system` chooses the instance. Asked
-    again, at the same instant, while some instance accepts some head. Without a `cluster` there are 4 tiers. By
-    default queues are empty, one action is legal at each step, and nothing depends on it. Give few seats, a load near 1
-    and a mix, `cluster={"tiers": 4, "max_num_seqs": 32}, tier_mix="enterprise", load=1.05`.
+    again, at the same instant, while some instance accepts some head. With many seats or a low load queues are empty,
+    one action is legal at each step and nothing depends on it: without a `cluster` there are 4 tiers and few seats.
 
     ## Action Space
 
