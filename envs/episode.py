@@ -38,6 +38,7 @@ from servegym.simulator.state import (
     DISPATCH,
     DRAINING,
     MIGRATION,
+    NEVER,
     NO_REQUEST,
     OK,
     QUEUEING,
@@ -231,7 +232,7 @@ def _run_to_tick(episode, state):
         return code
     if _is_drained(state):
         return call_run(episode.run_address, episode.state_pointer, episode.horizon_ps)
-    episode.tick_ps += episode.interval_ps
+    episode.tick_ps += min(episode.interval_ps, NEVER - episode.tick_ps)  # an int64
     return ASKED
 
 

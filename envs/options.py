@@ -24,6 +24,7 @@ from servegym.envs.episode_traces import EpisodeTraces, find_source
 from servegym.envs.observation import PARTS
 from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.policy import AGENT, Policy, find_policy
+from servegym.simulator.seconds import to_ps
 from servegym.simulator.slo import Slo
 from servegym.traces import Workload
 from servegym.traces.names import near_match
@@ -46,6 +47,7 @@ REWARDS = {"admission": "slo"}  # where it is not the latency
 PULLING = ("ordering", "serve")  # requests wait at the gateway until an instance has room
 HOLD_UNTIL_HORIZON_S = 1e6
 LEAST_INTERVAL_S = 1e-6  # as ClusterConfig's
+MOST_PAIRS = 2**31 - 1
 HEADROOM_PARAMS = ("peak", "decay")
 
 
@@ -247,14 +249,13 @@ def _defaults_of_workload(
 
 def _check_numbers(a: Mapping[str, Any]) -> None:
     horizon_s, most, interval_s = a["horizon_s"], a["moves_per_tick"], a["control_interval_s"]
-    if horizon_s is not None and not (np.isfinite(horizon_s) and horizon_s > 0):
+    if horizon_s is not None and to_ps(horizon_s, "horizon_s") == 0:
         raise ValueError(f"horizon_s = {horizon_s}; must be finite and > 0, or None")
-    if not (np.isfinite(interval_s) and interval_s >= LEAST_INTERVAL_S):
-        raise ValueError(
-            f"control_interval_s = {interval_s}; must be finite and >= {LEAST_INTERVAL_S}"
-        )
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ValueError(f"moves_per_tick = {most!r}; must be a whole number >= 1")
+    to_ps(interval_s, "control_interval_s")
+    if interval_s < LEAST_INTERVAL_S:
+        raise ValueError(f"control_interval_s = {interval_s}; must be >= {LEAST_INTERVAL_S}")
+    if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MOST_PAIRS:
+        raise ValueError(f"moves_per_tick = {most!r}; must be a whole number in 1 .. {MOST_PAIRS}")
 
 
 def _check_headroom(config: ClusterConfig, system: System) -> None:
