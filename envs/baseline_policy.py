@@ -66,9 +66,9 @@ class BaselinePolicy:
         self.options: Options = self._places()[0][0].options
         self.deciders = deciders_of(self.options, baseline)
         self._players: dict[tuple[int, int], _Player] = {}
+        self._asks_what_if = any(d.policy and d.policy.uses_what_if for d in self.deciders.values())
         for batch, _ in self._places():
-            if any(d.policy and d.policy.uses_what_if for d in self.deciders.values()):
-                batch.allow_what_if()
+            self._prepare(batch)
 
     def predict(
         self,
@@ -80,13 +80,18 @@ class BaselinePolicy:
         """Return the action for every sub-environment (one without the leading axis, as its observation) and state."""
         actions = []
         for k, (batch, e) in enumerate(self._places()):
-            player, key = self._players.get((k, e)), (id(batch), batch.n_begun[e])
-            if player is None or player.key != key:
-                player = _Player(key, self.deciders, batch, e)
-                self._players[k, e] = player
+            player = self._players.get((k, e))
+            if player is None or not player.is_of(batch, e):
+                self._prepare(batch)
+                player = self._players[k, e] = _Player(self.deciders, batch, e)
             actions.append(player.act(batch, e))
         stacked = np.array(actions)
         return (stacked if self._is_stacked(observation) else stacked[0]), state
+
+    def _prepare(self, batch: Batch) -> None:
+        """Let the baseline ask what would happen, also in a batch that the environment went back to."""
+        if self._asks_what_if and not batch.asks_what_if:
+            batch.allow_what_if()
 
     def _places(self) -> list[tuple[Batch, int]]:
         """Return every sub-environment as a batch and its place there."""
@@ -167,10 +172,9 @@ class _Asked:
 class _Player:
     """The baseline in one episode of one sub-environment."""
 
-    def __init__(
-        self, key: tuple[int, int], deciders: Mapping[str, Decider], batch: Batch, e: int
-    ) -> None:
-        self.key, self.kind = key, batch.options.kind
+    def __init__(self, deciders: Mapping[str, Decider], batch: Batch, e: int) -> None:
+        self.batch, self.episode = batch, batch.n_begun[e]
+        self.kind = batch.options.kind
         self.deciders = deciders
         simulation, seed = batch.simulation(e), batch.episode_seeds[e]
         self.asked = {
@@ -179,6 +183,10 @@ class _Player:
             if decider.policy is not None and self.kind != "headroom"
         }
         self.pairs: list[int] = []  # migration: the actions that are left of this tick
+
+    def is_of(self, batch: Batch, e: int) -> bool:
+        """Return whether this is the player of the present episode of sub-environment e."""
+        return self.batch is batch and self.episode == batch.n_begun[e]
 
     def act(self, batch: Batch, e: int) -> Any:
         """Return the action for the decision that waits; any when the episode is over."""
