@@ -37,7 +37,7 @@ class Batch:
 
     def __init__(self, options: Options, n: int) -> None:
         self.options = options
-        self.asks_what_if = False
+        self.asks_what_if = bool(options.fallback and options.fallback.uses_what_if)
         self._memory: np.ndarray | None = None
         self.simulations: list[Simulation | None] = [None] * n
         self.episode_seeds = [0] * n

@@ -333,5 +333,7 @@ def _chosen_features(
 def _fallback_of(kind: str, name: str | None) -> Policy | None:
     if kind not in FALLBACKS:
         return None
+    if name == AGENT:
+        raise ValueError(f"fallback = {AGENT!r}; must be a policy that acts for the agent")
     policy_kind, default = FALLBACKS[kind]
     return find_policy(policy_kind, default if name is None else name)
