@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ResetNeeded
 
 from servegym.envs.actions import describe
 from servegym.envs.episode import (
@@ -72,7 +73,8 @@ class Batch:
     def simulation(self, e: int = 0) -> Simulation:
         """Return the simulation of a sub-environment that was reset."""
         found = self.simulations[e]
-        assert found is not None
+        if found is None:
+            raise ResetNeeded("call reset() first")
         return found
 
     def begin(self, e: int, sequence: np.random.SeedSequence) -> None:

@@ -197,7 +197,9 @@ def _play_one(table, e, episode):
         episode.status = _run(episode, state)
         if episode.status == OK:
             episode.is_over = 1
-            if not _is_drained(state):  # stuck without a horizon: the last tick was later than the last event
+            if not _is_drained(
+                state
+            ):  # stuck without a horizon: the last tick was later than the last event
                 state.shared[0].now_ps = max(state.shared[0].now_ps, episode.last_ps)
             state.shared[0].asked_request = NO_REQUEST
         elif episode.status != ASKED:
@@ -236,7 +238,7 @@ def _run_to_tick(episode, state):
     is_endless = episode.horizon_ps == NEVER and is_stuck(state, until_ps)
     if _is_drained(state) or is_endless:
         return call_run(episode.run_address, episode.state_pointer, episode.horizon_ps)
-    episode.tick_ps += episode.interval_ps
+    episode.tick_ps += min(episode.interval_ps, NEVER - episode.tick_ps)  # an int64
     return ASKED
 
 

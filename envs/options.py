@@ -25,6 +25,7 @@ from servegym.envs.episode_traces import EpisodeTraces, find_source
 from servegym.envs.observation import PARTS
 from servegym.simulator.config import DECISIONS, ClusterConfig
 from servegym.simulator.policy import AGENT, Policy, find_policy
+from servegym.simulator.seconds import to_ps
 from servegym.simulator.slo import Slo
 from servegym.traces import Trace, Workload
 from servegym.traces.names import near_match
@@ -47,6 +48,7 @@ REWARDS = {"admission": "slo"}  # where it is not the latency
 PULLING = ("ordering", "serve")  # requests wait at the gateway until an instance has room
 HOLD_UNTIL_HORIZON_S = 1e6
 LEAST_INTERVAL_S = 1e-6  # as ClusterConfig's
+MOST_PAIRS = 2**31 - 1
 HEADROOM_PARAMS = ("peak", "decay")
 
 
@@ -171,6 +173,7 @@ DEFAULTS: dict[str, Any] = {
 FEW_SEATS, LITTLE_KV = {"tiers": 4, "max_num_seqs": 32}, {"tiers": 4, "scenario": "tight"}
 ABOUT_TIERS = {"ordering": FEW_SEATS, "serve": FEW_SEATS, "headroom": LITTLE_KV}
 TIER_MIX = "enterprise"
+LOADS = {"ordering": 1.05, "serve": 1.05}
 SYSTEMS = {"headroom": "n-tier"}  # where it is not the default one
 DEFAULT_LOAD = (
     0.95  # of a workload, if neither load nor rate_per_s is given; a trace plays as recorded
@@ -248,7 +251,7 @@ def _defaults_of_workload(
     """Return what goes without saying where requests are drawn."""
     defaults: dict[str, Any] = {}
     if "load" not in given and rate_per_s is None:
-        defaults["load"] = DEFAULT_LOAD
+        defaults["load"] = LOADS.get(kind, DEFAULT_LOAD)
     if kind in ABOUT_TIERS and not given.keys() & {"cluster", "tier_mix"}:
         defaults |= {"cluster": ABOUT_TIERS[kind], "tier_mix": TIER_MIX}
     return defaults
@@ -256,14 +259,13 @@ def _defaults_of_workload(
 
 def _check_numbers(a: Mapping[str, Any]) -> None:
     horizon_s, most, interval_s = a["horizon_s"], a["moves_per_tick"], a["control_interval_s"]
-    if horizon_s is not None and not (np.isfinite(horizon_s) and horizon_s > 0):
+    if horizon_s is not None and to_ps(horizon_s, "horizon_s") == 0:
         raise ValueError(f"horizon_s = {horizon_s}; must be finite and > 0, or None")
-    if not (np.isfinite(interval_s) and interval_s >= LEAST_INTERVAL_S):
-        raise ValueError(
-            f"control_interval_s = {interval_s}; must be finite and >= {LEAST_INTERVAL_S}"
-        )
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ValueError(f"moves_per_tick = {most!r}; must be a whole number >= 1")
+    to_ps(interval_s, "control_interval_s")
+    if interval_s < LEAST_INTERVAL_S:
+        raise ValueError(f"control_interval_s = {interval_s}; must be >= {LEAST_INTERVAL_S}")
+    if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MOST_PAIRS:
+        raise ValueError(f"moves_per_tick = {most!r}; must be a whole number in 1 .. {MOST_PAIRS}")
 
 
 def _check_headroom(config: ClusterConfig, system: System) -> None:
@@ -346,6 +348,8 @@ def _chosen_features(
 def _fallback_of(kind: str, name: str | None) -> Policy | None:
     if kind not in FALLBACKS:
         return None
+    if name == AGENT:
+        raise ValueError(f"fallback = {AGENT!r}; must be a policy that acts for the agent")
     policy_kind, default = FALLBACKS[kind]
     chosen = default if name is None else name
     if chosen == AGENT:

@@ -13,13 +13,15 @@ from gymnasium.error import ResetNeeded
 from servegym.envs.actions import check_action
 from servegym.envs.batch import Batch
 from servegym.envs.docstring import compose
-from servegym.envs.options import Arguments, check_options
+from servegym.envs.options import Arguments, Options, check_options
 from servegym.envs.rendering.renderer import MODES, Renderer
 from servegym.envs.spaces import MASK, action_space, observation_space
 from servegym.simulator.result import Result
 from servegym.simulator.simulation import Simulation
 from servegym.traces import Trace
 
+# The options in which an episode and the environment that plays it on must agree.
+SAME_IN_FORKS = ("kind", "config", "horizon_s", "reward", "slo", "features", "most_pairs")
 Observation = dict[str, np.ndarray] | np.ndarray
 
 
@@ -225,8 +227,13 @@ class ServingEnv(gymnasium.Env):
         return self.batch.copy(), self._seed, self._episode
 
     def restore(self, snapshot: tuple[Batch, int, int]) -> tuple[Observation, dict[str, Any]]:
-        """Go back to a snapshot, which stays as it is; return its observation and info."""
+        """Go back to a snapshot, which stays as it is; return its observation and info.
+
+        It may be another environment's, of the same kind and settings; ValueError names what differs.
+        """
         batch, seed, episode = snapshot
+        if batch.options is not self.batch.options:
+            _check_same(self.batch.options, batch.options)
         for name in ("observations", "masks"):
             mine, other = getattr(self.batch.table, name).shape, getattr(batch.table, name).shape
             if mine != other:
@@ -273,6 +280,15 @@ class ServingEnv(gymnasium.Env):
         if self._renderer is None:
             self._renderer = Renderer(self.render_mode or "ansi")
         return self._renderer.render(self.simulation, **self.batch.facts(0))
+
+
+def _check_same(mine: Options, other: Options) -> None:
+    """ValueError for a snapshot of an environment that is another one."""
+    for name in SAME_IN_FORKS:
+        if getattr(mine, name) != getattr(other, name):
+            raise ValueError(
+                f"snapshot: {name} = {getattr(other, name)!r}; expected {getattr(mine, name)!r}"
+            )
 
 
 def check_modes(flatten: bool, mask_in_observation: bool, render_mode: str | None) -> None:

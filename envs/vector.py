@@ -185,6 +185,9 @@ class ServingVectorEnv(VectorEnv):
             seeds = list(seed)
             if len(seeds) != self.num_envs:
                 raise ValueError(f"seed has {len(seeds)} values; expected {self.num_envs}")
+        for e, each in enumerate(seeds):
+            if each is not None and (not isinstance(each, int | np.integer) or each < 0):
+                raise ValueError(f"seed[{e}] = {each!r}; must be a whole number >= 0, or None")
         if not self._seeds:
             self._seeds = np.random.SeedSequence().generate_state(self.num_envs).tolist()
         for e, each in enumerate(seeds):

@@ -205,7 +205,9 @@ def reader(part_type: types.NamedTuple) -> Any:
 
         return part_type(int64), generate
 
-    vars(part_at)["part_type"] = part_type  # for whoever caches what is compiled with it (kernel.py)
+    vars(part_at)["part_type"] = (
+        part_type  # for whoever caches what is compiled with it (kernel.py)
+    )
     return part_at
 
 

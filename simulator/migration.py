@@ -36,6 +36,7 @@ from servegym.simulator.state import (
     ENDED_FIRST,
     FCFS,
     JOINING,
+    LATEST_PS,
     LOST_DESTINATION,
     LOST_SOURCE,
     MIGRATION,
@@ -88,7 +89,7 @@ def play_rebalance(state, next_event_ps):
     )
     if shared.error == ASKED:
         return
-    control.next_rebalance_ps += control.rebalance_ps
+    _set_next_tick(control)
     if shared.error == OK and not 0 <= n <= centre(state).ordered.shape[0]:
         shared.error, shared.error_instance = BAD_MOVE, 0
     for k in range(n):
@@ -109,10 +110,18 @@ def play_rebalance(state, next_event_ps):
 
 
 @kernel
+def _set_next_tick(control):
+    is_late = control.next_rebalance_ps > LATEST_PS - control.rebalance_ps
+    control.next_rebalance_ps = (
+        NEVER if is_late else control.next_rebalance_ps + control.rebalance_ps
+    )
+
+
+@kernel
 def _leave_out_ticks(control, next_event_ps):
     """Set the next tick to the first one that has anything before it; NEVER if nothing is to come."""
-    control.next_rebalance_ps += control.rebalance_ps
-    if next_event_ps == NEVER:
+    _set_next_tick(control)
+    if next_event_ps == NEVER or next_event_ps > LATEST_PS - control.rebalance_ps:
         control.next_rebalance_ps = NEVER
     elif next_event_ps > control.next_rebalance_ps:
         ticks = (next_event_ps + control.rebalance_ps - 1) // control.rebalance_ps

@@ -172,6 +172,18 @@ def test_a_vector_environment_is_played_sub_environment_by_sub_environment():
         np.testing.assert_array_equal(result.records, native.records)
 
 
+def test_what_if_policy_plays_on_from_a_snapshot_that_is_older_than_it():
+    """Nobody could ask what would happen when the snapshot was taken: that part of the state is made room for."""
+    env: Any = gymnasium.make("servegym/Dispatch-v0", episode_requests=20, rate_per_s=20.0)
+    env = env.unwrapped
+    env.reset(seed=SEED)
+    start = env.snapshot()
+    policy = BaselinePolicy("block", env)
+    expected = [env.step(policy.predict()[0])[1] for _ in range(5)]
+    env.restore(start)
+    assert [env.step(policy.predict()[0])[1] for _ in range(5)] == expected
+
+
 def test_what_is_asked_for_must_be_something_that_the_agent_decides():
     env = gymnasium.make("servegym/Admission-v0", episode_requests=N)
     with pytest.raises(ValueError, match="'least-requests' has no admission policy; there are"):

@@ -194,3 +194,21 @@ def test_agent_that_waits_for_ever_is_cut_off_by_the_horizon(env_id, action):
     expected = (100.0 - table["arrival_s"]).sum()
     assert env.result().total_latency_s == pytest.approx(expected, rel=1e-9)
     assert n < 50_000
+
+
+def test_last_control_tick_lies_behind_what_int64_can_hold():
+    """Ticks at 0 and 5e6 s; the next, at 1e7 s, is later than any instant (9.2e6 s), so the run goes on to its end."""
+    trace = Trace([0.0, 6e6, 6.1e6], [16] * 3, [2] * 3)
+    env: Any = gymnasium.make(
+        "servegym/Headroom-v0",
+        workload=trace,
+        horizon_s=None,
+        control_interval_s=5e6,
+        cluster={"tiers": 2},
+    )
+    env.reset(seed=0)
+    *_, terminated, truncated, _ = env.step([0.1, 1.0])
+    assert (terminated, truncated) == (False, False)
+    *_, terminated, truncated, _ = env.step([0.1, 1.0])
+    assert (terminated, truncated) == (True, False)
+    assert env.unwrapped.result().summary()["finished"] == 3

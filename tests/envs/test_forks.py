@@ -118,3 +118,24 @@ def test_case_28_copy_of_a_copy_after_resets(env_id, seed):
     fresh.reset()
     fresh.reset()
     assert is_same(future(env).steps, future(fresh).steps)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments", "named"),
+    [
+        ("servegym/Scaling-v0", {}, "kind = 'scaling'; expected 'admission'"),
+        ("servegym/Admission-v0", {"reward": "ttft"}, "reward = 'ttft'; expected 'slo'"),
+        ("servegym/Admission-v0", {"horizon_s": 9.0}, "horizon_s = 9.0; expected 600.0"),
+        ("servegym/Admission-v0", {"cluster": {"engine": "static"}}, "config = "),
+    ],
+)
+def test_snapshot_of_another_environment_is_refused(env_id, arguments, named):
+    """Shapes may agree, what is played does not: nothing has changed then. A copy's snapshot is the same's."""
+    env, other = halfway("servegym/Admission-v0"), halfway(env_id, **arguments)
+    expected = copy.deepcopy(env).step(0)
+    with pytest.raises(ValueError, match="snapshot: " + named):
+        env.restore(other.snapshot())
+    twin = pickle.loads(pickle.dumps(env))
+    env.step(1)
+    env.restore(twin.snapshot())
+    assert is_same(env.step(0), expected)

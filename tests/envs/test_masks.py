@@ -233,3 +233,19 @@ def test_case_25_masks_are_those_of_the_page(kind, seed):
         assert not info["illegal_action"]
         is_over = terminated or truncated
     assert n_masked > 0
+
+
+def test_fallback_may_ask_what_would_happen():
+    """One seat on each of two instances, pull: instance 0 is taken, so that block, asked instead, finds instance 1."""
+    trace = Trace([0.0, 0.001], [16, 16], [50, 50])
+    cluster = {"instances": 2, "max_num_seqs": 1, "max_local_waiting": 0}
+    env: Any = gymnasium.make(
+        "servegym/Dispatch-v0", workload=trace, cluster=cluster, fallback="block"
+    )
+    env.reset(seed=0)
+    *_, info = env.step(0)
+    assert info["action_mask"].tolist() == [0, 1]
+    *_, terminated, _, info = env.step(0)
+    assert terminated
+    assert info["illegal_action"]
+    assert env.unwrapped.result().requests["instance"].tolist() == [0, 1]

@@ -342,3 +342,13 @@ def test_vector_renders_every_sub_environment():
 def test_descriptors_fit_where_they_are_stored(part):
     """numba's descriptor of an array: five words, then shape and strides; what is longer would overwrite memory."""
     assert sum(5 + 2 * array.ndim for array in part.types) <= LINK_WORDS
+
+
+@pytest.mark.parametrize("bad", [-5, 1.5])
+def test_bad_seed_in_a_list_is_named_and_changes_nothing(bad):
+    envs = gymnasium.make_vec("servegym/Dispatch-v0", num_envs=2, episode_requests=9)
+    envs.reset(seed=3)
+    with pytest.raises(ValueError, match=rf"seed\[1\] = {bad}; must be a whole number >= 0"):
+        envs.reset(seed=[1, bad])
+    envs.reset()
+    assert envs.unwrapped._seeds == [3, 4]
