@@ -238,7 +238,8 @@ def _with_defaults(kind: str, given: Mapping[str, Any]) -> tuple[Trace | Workloa
             raise ValueError(
                 f"{name} = {value!r}; {kind} has none, only {', '.join(ONLY_FOR[name])}"
             )
-    arguments = DEFAULTS | {"system": SYSTEMS.get(kind, DEFAULTS["system"])} | dict(given)
+    system = SYSTEMS.get(kind, DEFAULTS["system"])
+    arguments: dict[str, Any] = DEFAULTS | {"system": system} | dict(given)
     source = find_source(arguments["workload"])
     if isinstance(source, Workload):
         arguments |= _defaults_of_workload(kind, given, arguments["rate_per_s"])

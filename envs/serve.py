@@ -12,8 +12,8 @@ class ServeEnv(ServingEnv):
     The flagship: ordering, dispatch and headroom in one decision. Requests wait at the gateway, in one queue a tier,
     until the agent gives one to an instance with room (pull, `max_local_waiting=0`). Waiting keeps that room for a
     more urgent request. The agent is asked in every round (at an arrival, when something ended, every `hold_timer_s`)
-    in which a pair is legal, and, after it placed a request, again at the same instant. Give `cluster={"tiers": 3}`
-    and a `tier_mix` for more than one queue.
+    in which a pair is legal, and, after it placed a request, again at the same instant. Without a
+    `cluster` there are 4 tiers and few seats, so that there is a choice.
 
     ## Action Space
 

@@ -116,7 +116,7 @@ class ServingEnv(gymnasium.Env):
     | `render_mode`         | `None`             | "ansi", "rgb_array" or "human"                                     |
 
     (1) Without both of these, Ordering, Serve and Headroom have 4 tiers in the mix "enterprise": Ordering and Serve
-    with `max_num_seqs=32`, so that requests wait at the gateway, Headroom in the scenario "tight".
+    with `max_num_seqs=32` and a load of 1.05, so that requests wait at the gateway, Headroom in the scenario "tight".
 
     ## Vectorized environment
 

@@ -158,7 +158,7 @@ def move_one(cluster, source, destination, params, memory, moves, n):
 
 @kernel
 def least_urgent(cluster, source, destination):
-    """Return the least urgent request that fits the destination, NOBODY if none does, and its position or NOT_RUNNING."""
+    """Return the least urgent request that fits the destination, or NOBODY, and its position, or NOT_RUNNING."""
     most_blocks = admissible_blocks(cluster, destination)
     r, k = least_urgent_waiting(cluster, source, most_blocks), NOT_RUNNING
     largest_tier, fewest = -1, 0

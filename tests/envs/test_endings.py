@@ -212,3 +212,18 @@ def test_last_control_tick_lies_behind_what_int64_can_hold():
     *_, terminated, truncated, _ = env.step([0.1, 1.0])
     assert (terminated, truncated) == (True, False)
     assert env.unwrapped.result().summary()["finished"] == 3
+
+
+def test_migration_ticks_end_before_time_does():
+    """The next tick of one at 9.1e6 s, a million seconds later, lies beyond what int64 counts: it wrapped, for ever."""
+    trace = Trace([0.0, 9.1e6, 9.15e6], [100] * 3, [10] * 3)
+    env = gymnasium.make(
+        "servegym/Migration-v0", workload=trace, horizon_s=None, control_interval_s=1e6
+    )
+    env.reset(seed=0)
+    nothing = 16
+    for _ in range(20):
+        *_, terminated, truncated, _ = env.step(nothing)
+        if terminated:
+            break
+    assert terminated and not truncated

@@ -105,19 +105,6 @@ def test_case_25_masked_action_acts_as_wait_and_is_counted():
     assert env.unwrapped.batch.episodes["n_illegal"].tolist() == [1]
 
 
-def test_fallback_may_ask_what_would_happen():
-    """Block plays each instance's future, which nobody else here does."""
-    arguments = NARROW | {"fallback": "block"}
-    env: Any = gymnasium.make("servegym/Dispatch-v0", **arguments)
-    _, info = env.reset(seed=0)
-    terminated, n_illegal = False, 0
-    while not terminated:
-        _, _, terminated, truncated, info = env.step(info["action_mask"].argmin())
-        n_illegal += info["illegal_action"]
-        assert not truncated
-    assert n_illegal > 0
-
-
 def test_case_25_strict_raises_and_names_what_is_legal():
     """CASES 25: whoever wants to know of every masked action asks for it."""
     env = two_queues(strict=True)

@@ -346,7 +346,7 @@ def test_descriptors_fit_where_they_are_stored(part):
 
 @pytest.mark.parametrize("bad", [-5, 1.5])
 def test_bad_seed_in_a_list_is_named_and_changes_nothing(bad):
-    envs = gymnasium.make_vec("servegym/Dispatch-v0", num_envs=2, episode_requests=9)
+    envs: Any = gymnasium.make_vec("servegym/Dispatch-v0", num_envs=2, episode_requests=9)
     envs.reset(seed=3)
     with pytest.raises(ValueError, match=rf"seed\[1\] = {bad}; must be a whole number >= 0"):
         envs.reset(seed=[1, bad])
