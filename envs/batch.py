@@ -17,7 +17,6 @@ from servegym.envs.episode import (
     KINDS,
     OUTCOMES,
     TERMS,
-    TO_SET_HEADROOM,
     Table,
     play,
     store_table,
@@ -60,6 +59,7 @@ class Batch:
             masks=np.ones((n, options.n_actions), np.int8),
             outcomes=np.zeros((OUTCOMES, n)),
         )
+        self._fill_episodes()
         self._store()
 
     def __len__(self) -> int:
@@ -94,11 +94,11 @@ class Batch:
                 horizon_s=options.horizon_s,
                 asks_what_if=self.asks_what_if,
                 keeps_outlook=True,
+                tally_slo=options.slo,
             )
             self._pack(e, simulation)
         else:
             simulation.restart(trace, seed)
-        simulation.keep_tally(options.slo)
         self._fill_episode(e, simulation, seed)
 
     def _pack(self, e: int, simulation: Simulation) -> None:
@@ -116,21 +116,25 @@ class Batch:
         self._words = np.zeros(layout.LINK_WORDS, np.int64)
         self._pointer = store_table(self._words.ctypes.data, self.table)
 
+    def _fill_episodes(self) -> None:
+        """Write what all sub-environments and episodes have in common."""
+        options, episodes = self.options, self.episodes
+        episodes["kind"] = KINDS.index(options.kind)
+        episodes["term"] = TERMS.index(options.reward)
+        episodes["interval_ps"] = to_ps(options.control_interval_s, "control_interval_s")
+        episodes["most_pairs"] = options.most_pairs
+
     def _fill_episode(self, e: int, simulation: Simulation, seed: int) -> None:
         options, episode = self.options, self.episodes[e]
-        episode["kind"] = KINDS.index(options.kind)
-        episode["term"] = TERMS.index(options.reward)
         episode["horizon_ps"] = NEVER if simulation.horizon_ps is None else simulation.horizon_ps
         episode["is_cut"] = len(simulation.state.requests) < len(simulation.trace)
-        episode["interval_ps"] = to_ps(options.control_interval_s, "control_interval_s")
-        episode["most_pairs"] = options.most_pairs
         episode["todo"] = BEGIN
         if options.fallback is not None:
             self.table.fallback_memory[e] = 0.0
             self.table.fallback_streams[e] = random_stream(seed, STREAM_KEYS[options.fallback.kind])
             params = options.fallback.param_values({}, simulation.trace)
             self.table.fallback_params[e] = params
-        if episode["kind"] == TO_SET_HEADROOM and not len(self.table.slots):
+        if options.kind == "headroom" and not len(self.table.slots):
             self.table = self.table._replace(slots=headroom_slots(simulation))
             self._store()
         self.link(e)

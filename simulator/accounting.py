@@ -111,7 +111,7 @@ def take_account(
 ) -> Account:
     """Return totals and percentiles of REQUEST[n].
 
-    tiers: int16[n], the requests' own, contiguous. limits: TIER_SLO[n_tiers].
+    tiers: int16[n], the requests' own, contiguous. limits: TARIFF[n_tiers].
     """
     n_tiers, n = len(limits), len(requests)
     sizes = np.bincount(tiers, minlength=n_tiers) if n_tiers > 1 else np.array([n])

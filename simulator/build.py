@@ -108,6 +108,9 @@ def build_state(simulation: "Simulation") -> layout.State:
         state.engines[number] = state.engines[e]
         _slow_down(state.engines[number], factor)
     _fill_instances(state, config, len(rows))
+    if simulation.tally_slo is not None:
+        state.tariffs[:] = simulation.tally_slo.by_tier(config.tiers, config.reject_penalty_s)
+        state.shared[0]["keeps_tally"] = 1
     state.views["since_ps"] = -1
     state.outlooks["changes"] = state.outlooks["freed_changes"] = -1
     set_addresses(state, simulation)

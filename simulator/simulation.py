@@ -30,7 +30,7 @@ from servegym.simulator.errors import raise_engine_error
 from servegym.simulator.links import measure, proceed
 from servegym.simulator.policy import Policy
 from servegym.simulator.seconds import PS_PER_S, to_ps
-from servegym.simulator.slo import DEFAULT_SLO, Slo, tier_weight
+from servegym.simulator.slo import Slo
 from servegym.traces import Trace
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Simulation:
     `dispatch` is a Policy; `dispatch_params` sets its parameters by name. With `horizon_s` requests that arrive at
     or after it are not offered and nothing happens after it. asks_what_if: whether somebody may ask what would happen
     (the dispatch policy says so by itself). keeps_outlook: whether somebody else than its policies reads
-    outlook_views.py, so that refreshes of stale metrics store those values, too.
+    outlook_views.py, so that refreshes of stale metrics store those values, too. tally_slo: keep what accrues for
+    rewards, under that SLO (tally.py).
     """
 
     _blank: Blank | None = None  # what restart plays in again
@@ -59,6 +60,7 @@ class Simulation:
         horizon_s: float | None = None,
         asks_what_if: bool = False,
         keeps_outlook: bool = False,
+        tally_slo: Slo | None = None,
     ) -> None:
         self.asks_what_if = asks_what_if or dispatch.uses_what_if
         self.trace = trace
@@ -69,6 +71,7 @@ class Simulation:
         self.horizon_s = horizon_s
         self.horizon_ps = None if horizon_s is None else to_ps(horizon_s, "horizon_s")
         self.keeps_outlook = keeps_outlook
+        self.tally_slo = tally_slo
         self.order = config.policy_of("ordering")
         self.state = build_state(self)
 
@@ -153,14 +156,6 @@ class Simulation:
         self.state = self.state._replace(ledger=ledger)
         self.state.shared[0]["error"] = layout.OK
         link_state(self.state)
-
-    def keep_tally(self, slo: Slo = DEFAULT_SLO) -> None:
-        """Keep from now on, before anything has happened, what accrues for rewards under an SLO (tally.py)."""
-        limits = slo.by_tier(self.config.tiers, self.config.reject_penalty_s)
-        for name in ("ttft_s", "tpot_s", "penalty_s"):
-            self.state.tariffs[name] = limits[name]
-        self.state.tariffs["weight"] = [tier_weight(tier) for tier in range(self.config.tiers)]
-        self.state.shared[0]["keeps_tally"] = 1
 
     def allow_what_if(self) -> None:
         """Let somebody beside the dispatch policy ask what would happen from now on."""

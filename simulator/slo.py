@@ -11,18 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from servegym.simulator.build import records
-
-# One row per tier.
-TIER_SLO = np.dtype(
-    [
-        ("ttft_s", "f8"),  # limit
-        ("tpot_s", "f8"),  # limit
-        (
-            "penalty_s",
-            "f8",
-        ),  # for not being served; negative: the longest E2E within the SLO
-    ]
-)
+from servegym.simulator.state import TARIFF
 
 
 @dataclass(frozen=True)
@@ -38,12 +27,13 @@ class Slo:
                 raise ValueError(f"Slo: {name} = {value}; must be finite and > 0")
 
     def by_tier(self, n_tiers: int, reject_penalty_s: float | None) -> np.ndarray:
-        """Return TIER_SLO[n_tiers]."""
+        """Return TARIFF[n_tiers]; a negative penalty stands for the longest E2E within the SLO."""
         factor = 1.0 + np.arange(n_tiers)
-        limits = records(n_tiers, TIER_SLO)
+        limits = records(n_tiers, TARIFF)
         limits["ttft_s"] = self.ttft_s * factor
         limits["tpot_s"] = self.tpot_s * factor
         limits["penalty_s"] = -1.0 if reject_penalty_s is None else reject_penalty_s
+        limits["weight"] = [tier_weight(tier) for tier in range(n_tiers)]
         return limits
 
 

@@ -221,9 +221,9 @@ def test_migration_ticks_end_before_time_does():
         "servegym/Migration-v0", workload=trace, horizon_s=None, control_interval_s=1e6
     )
     env.reset(seed=0)
-    nothing = 16
-    for _ in range(20):
+    nothing, n_steps, terminated = 16, 0, False
+    while not terminated and n_steps < 20:
         *_, terminated, truncated, _ = env.step(nothing)
-        if terminated:
-            break
-    assert terminated and not truncated
+        assert not truncated
+        n_steps += 1
+    assert terminated
