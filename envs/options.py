@@ -251,10 +251,11 @@ def _defaults_of_workload(
 ) -> dict[str, Any]:
     """Return what goes without saying where requests are drawn."""
     defaults: dict[str, Any] = {}
-    if "load" not in given and rate_per_s is None:
-        defaults["load"] = LOADS.get(kind, DEFAULT_LOAD)
-    if kind in ABOUT_TIERS and not given.keys() & {"cluster", "tier_mix"}:
+    is_all_ours = kind in ABOUT_TIERS and not given.keys() & {"cluster", "tier_mix"}
+    if is_all_ours:
         defaults |= {"cluster": ABOUT_TIERS[kind], "tier_mix": TIER_MIX}
+    if "load" not in given and rate_per_s is None:
+        defaults["load"] = LOADS.get(kind, DEFAULT_LOAD) if is_all_ours else DEFAULT_LOAD
     return defaults
 
 
@@ -352,7 +353,4 @@ def _fallback_of(kind: str, name: str | None) -> Policy | None:
     if name == AGENT:
         raise ValueError(f"fallback = {AGENT!r}; must be a policy that acts for the agent")
     policy_kind, default = FALLBACKS[kind]
-    chosen = default if name is None else name
-    if chosen == AGENT:
-        raise ValueError(f"fallback = {AGENT!r}; it acts for the agent, so it is another policy")
-    return find_policy(policy_kind, chosen)
+    return find_policy(policy_kind, default if name is None else name)

@@ -34,6 +34,7 @@ def always(cluster, request, params, memory, rng):
     params=(Param("instance", lambda trace: int(trace.prompt_tokens[0]) % 3, "index", 0, 2),),
 )
 def first_prompt(cluster, request, params, memory, rng):
+    """Return params[0], which follows from the trace's first prompt."""
     return int(params[0])
 
 

@@ -168,7 +168,7 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
         (IDS[0], {"control_interval_s": 1.0}, "control_interval_s = 1.0; dispatch has none"),
         (IDS[1], {"fallback": "least-kv"}, "fallback = 'least-kv'; admission has none"),
         (IDS[0], {"fallback": "least-kw"}, "least-kw"),
-        (IDS[0], {"fallback": "agent"}, "fallback = 'agent'; it acts for the agent"),
+        (IDS[0], {"fallback": "agent"}, "fallback = 'agent'; must be a policy that acts for"),
         (IDS[0], {"reward": "latencies"}, "unknown reward 'latencies'; did you mean 'latency'"),
         (IDS[0], {"system": "n-teir"}, "n-teir"),
         (IDS[0], {"horizon_s": 0.0}, "horizon_s = 0.0; must be finite and > 0, or None"),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 BUCKETS = 8192  # a power of two: level * BUCKETS is exact
+LEAST_GAP = 1e-300  # between levels; across a smaller one a slope may be infinite
 
 
 class GuideTable:
@@ -22,7 +23,9 @@ class GuideTable:
         self.levels = np.concatenate([[0.0], x, [1.0]])
         self.values = np.concatenate([y[:1], y, y[-1:]])
         gaps = np.diff(self.levels)
-        rises = np.divide(np.diff(self.values), gaps, out=np.zeros(len(gaps)), where=gaps > 0.0)
+        rises = np.divide(
+            np.diff(self.values), gaps, out=np.zeros(len(gaps)), where=gaps > LEAST_GAP
+        )
         self.slopes = np.append(rises, 0.0)
         self.next_levels = np.append(self.levels[1:], np.inf)
         edges = np.arange(BUCKETS + 1) / BUCKETS
