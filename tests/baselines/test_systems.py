@@ -214,13 +214,13 @@ def test_bad_name_or_parameter_is_named(wanted, message: str):
 
 
 def test_policy_object_is_a_system():
-    @dispatch_policy(source="test")
-    def test_always_first(cluster, request, params, memory, rng):
+    @dispatch_policy(source="test", name="test-always-first")
+    def always_first(cluster, request, params, memory, rng):
         """Return instance 0."""
         return 0
 
-    system = find_system(test_always_first)
-    assert system.policy is test_always_first
+    system = find_system(always_first)
+    assert system.policy is always_first
     assert (system.name, system.summary) == ("test-always-first", "Return instance 0.")
     assert find_system(system) is system
 

@@ -48,7 +48,9 @@ def test_many_at_once_have_a_row_each(tmp_path: Path):
 @pytest.mark.parametrize("algorithm", [" PPO(", " MaskablePPO("])
 def test_an_agent_trains(algorithm: str, tmp_path: Path):
     pytest.importorskip("sb3_contrib")
-    output_of(block_with(algorithm).replace("1_000_000", "4_096"), tmp_path)
+    program = block_with(algorithm).replace("1_000_000", "4_096")
+    printed = output_of(f"{program}\nprint(model.num_timesteps)", tmp_path)
+    assert int(printed.split()[-1]) >= 4_096
 
 
 def test_the_search_beats_least_requests_on_every_seed(tmp_path: Path):
