@@ -49,7 +49,7 @@ class Batch:
             actions=np.zeros(n, np.int64),
             levels=np.zeros((n, len(HEADROOM_PARAMS))),
             slots=np.zeros((0, 2), np.int64),
-            fallback_params=np.zeros((n, len(fallback.params) if fallback else 0)),
+            fallback_params=np.zeros((n, fallback.n_values if fallback else 0)),
             fallback_memory=np.zeros((n, fallback.memory_size(config) if fallback else 0)),
             fallback_streams=np.zeros((n, 1), np.uint64),
             features=columns,

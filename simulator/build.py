@@ -205,7 +205,7 @@ def _build_policies(
         policy, _ = simulation.decider(role)
         record["params_begin"], record["memory_begin"] = n_params, n_memory
         if policy is not None:
-            n_params += len(policy.params)
+            n_params += policy.n_values
             n_memory += policy.memory_size(simulation.config)
         record["params_end"], record["memory_end"] = n_params, n_memory
     return _build_params(simulation), np.zeros(n_memory), policies

@@ -100,6 +100,7 @@ class Policy:
     observe: Callable[..., Any] | None = (
         None  # is shown completions: (request, output_tokens, params, memory)
     )
+    weights: np.ndarray | None = field(default=None, repr=False)  # float64[W], of a learned policy
     _compiled: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[Callable[..., "Policy"], tuple[str, str]]:
@@ -174,8 +175,13 @@ class Policy:
                 )
             known[name].check(value, self.name)
 
+    @property
+    def n_values(self) -> int:
+        """What the function gets as `params`: parameters, and behind them weights."""
+        return len(self.params) + (0 if self.weights is None else len(self.weights))
+
     def param_values(self, given: Mapping[str, float], trace: Any) -> np.ndarray:
-        """Return all parameters as float64, defaults filled in for that trace."""
+        """Return float64[n_values]: parameters, defaults filled in for that trace, and weights."""
         self.check_params(given)
         values = [
             given[p.name]
@@ -185,7 +191,8 @@ class Policy:
             else p.default
             for p in self.params
         ]
-        return np.array(values, dtype=np.float64)
+        parameters = np.array(values, dtype=np.float64)
+        return parameters if self.weights is None else np.concatenate([parameters, self.weights])
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the plain Python function, for tests and for reading."""
@@ -216,6 +223,10 @@ POLICY_PACKAGES = [
 ]
 
 
+# Policies that are read from a file: "learned:FILE" of any kind is what load_policy(kind, FILE) of that module returns.
+POLICY_FILES = {"learned": "servegym.baselines.learned"}
+
+
 @lru_cache(maxsize=1)
 def _load_policies() -> None:
     for package_name in POLICY_PACKAGES:
@@ -225,7 +236,10 @@ def _load_policies() -> None:
 
 
 def find_policy(kind: str, name: str) -> Policy:
-    """Return the registered policy; ValueError with the near match when there is none."""
+    """Return the registered policy, or that of a file; ValueError with the near match when there is none."""
+    family, colon, file = name.partition(":")
+    if colon and family in POLICY_FILES:
+        return importlib.import_module(POLICY_FILES[family]).load_policy(kind, file)
     _load_policies()
     found = _REGISTRY.get((kind, name))
     if found is None:
