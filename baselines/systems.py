@@ -6,8 +6,9 @@
     find_system("learned:FILE")                     find_system("learned:FILE,estimator=oracle")
 
 A system is one of SYSTEMS, any registered dispatch policy by its own name, or a checkpoint. What it sets goes over the
-user's config, and the text behind the colon (of a checkpoint, behind the file) over both: `part=policy` swaps a part ("none": nobody), `field=value` sets a
-field, `param=value` sets the parameter in every part that declares it, `part.param=value` in one.
+user's config, and the text behind the colon (of a checkpoint, behind the file) over both: `part=policy` swaps a part
+("none": nobody), `field=value` sets a field, `param=value` sets the parameter in every part that declares it,
+`part.param=value` in one.
 """
 
 from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.baselines.learned import linear
+from servegym.baselines.learned import linear, set_mlp
 from servegym.baselines.learned.checkpoint import (
     SHIPPED,
     Checkpoint,
@@ -42,6 +42,9 @@ class Architecture:
 ARCHITECTURES = {
     ("dispatch", "linear"): Architecture(
         linear.pack, linear.memory_size, {"dispatch": linear.learned_linear}
+    ),
+    ("dispatch", "set-mlp"): Architecture(
+        set_mlp.pack, set_mlp.memory_size, {"dispatch": set_mlp.learned_set_mlp}
     ),
 }
 

@@ -30,20 +30,19 @@ def memory_size(weights: np.ndarray, config: object) -> int:
 
 
 @kernel
-def weigh(weights, begin, request_row, out):
-    """Write what each feature of an instance weighs for this request into out, [F]; its 3F weights stand at begin."""
+def weigh(weights, request_row, out):
+    """Write what each feature of an instance weighs for this request into out, [F]."""
     output, need = request_row[PREDICTED_OUTPUT], request_row[KV_NEED]
     for j in range(N_INSTANCE):
-        k = begin + j
-        out[j] = weights[k] + weights[k + N_INSTANCE] * output + weights[k + 2 * N_INSTANCE] * need
+        out[j] = weights[j] + weights[j + N_INSTANCE] * output + weights[j + 2 * N_INSTANCE] * need
 
 
 @kernel
-def linear_score(row, weigh_each):
+def linear_score(row, weights):
     """Return the score of a row; the least is best."""
-    score = row[0] * weigh_each[0]
+    score = row[0] * weights[0]
     for j in range(1, N_INSTANCE):
-        score += row[j] * weigh_each[j]
+        score += row[j] * weights[j]
     return score
 
 
@@ -52,7 +51,7 @@ def learned_linear(cluster, request, params, memory, rng):
     each, rows = memory[:N_INSTANCE], memory[N_INSTANCE:].view(np.float32)
     row, request_row = rows[:N_INSTANCE], rows[N_INSTANCE:]
     fill_request(cluster, request, request_row)
-    weigh(params, 0, request_row, each)
+    weigh(params, request_row, each)
     chosen, least = HOLD, 0.0
     for i in range(n_instances(cluster)):
         fill_instance(cluster, request, i, row)
