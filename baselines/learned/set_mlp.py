@@ -66,6 +66,13 @@ def hidden_of(weights: np.ndarray) -> int:
     return int(weights[:1].view(np.float32)[0])
 
 
+def size(weights: np.ndarray) -> int:
+    """Return how many packed weights of that hidden width there are."""
+    hidden = hidden_of(weights)
+    numbers = MARK + (N_INSTANCE + N_CONTEXT + 2 * hidden + 3) * hidden + 1 + N_PRODUCTS
+    return (numbers + 1) // 2
+
+
 def scratch_size(hidden: int, instances: int) -> int:
     """Return the float32 numbers of scratch for so many instances: the sizes in scratch_of, added up."""
     return 2 * N_INSTANCE + N_CONTEXT + 3 * hidden + (hidden + 2) * instances
