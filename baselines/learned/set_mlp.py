@@ -21,7 +21,7 @@ from servegym.baselines.features import (
     fill_instance,
     fill_request,
 )
-from servegym.baselines.learned.dense import LANES, dense
+from servegym.baselines.learned.dense import CACHED_BY, LANES, dense
 from servegym.baselines.learned.layouts import N_PRODUCTS
 from servegym.baselines.learned.linear import ACCEPTS, linear_score, weigh
 from servegym.simulator.config import ClusterConfig
@@ -109,6 +109,10 @@ class Scratch(NamedTuple):
     scores: np.ndarray  # instances: the linear score
     accepts: np.ndarray  # instances
     h: np.ndarray  # instances x H, flat
+
+
+for _names in (Weights, Scratch):
+    setattr(_names, CACHED_BY, _names._fields)
 
 
 @kernel
