@@ -12,10 +12,10 @@ import numpy as np
 
 from servegym.baselines.learned import linear, set_mlp
 from servegym.baselines.learned.checkpoint import (
-    SHIPPED,
     Checkpoint,
     checkpoint_bytes,
     feature_names,
+    name_of,
     parsed_checkpoint,
 )
 from servegym.simulator.policy import Policy
@@ -118,12 +118,16 @@ def load_checkpoint(file: str) -> tuple[str, Checkpoint]:
     return name, checkpoint
 
 
+def kinds_of(checkpoint: Checkpoint) -> list[str]:
+    """Return the kinds of the policies that a checkpoint is."""
+    return list(ARCHITECTURES[checkpoint.design].functions)
+
+
 def load_policy(kind: str, file: str) -> LearnedPolicy:
     """Return the policy of a kind in a checkpoint, by shipped name or path; ValueError that says what is wrong."""
     name, checkpoint, policies = _loaded(file)
     if kind not in policies:
-        card = checkpoint.card
-        design = card["decision"], card["architecture"]
+        design = checkpoint.design
         weights = ARCHITECTURES[design].pack(dict(checkpoint.tensors))
         policies[kind] = policy_of(design, kind, weights, name, checkpoint.sha256)
     return policies[kind]
@@ -131,7 +135,7 @@ def load_policy(kind: str, file: str) -> LearnedPolicy:
 
 def _loaded(file: str) -> tuple[str, Checkpoint, dict[str, LearnedPolicy]]:
     path, *content = checkpoint_bytes(file)
-    name = f"{FAMILY}:{path.stem if path.parent == SHIPPED else path}"
+    name = f"{FAMILY}:{name_of(path)}"
     known = _READ.get(name)
     if known is None or known[0] != tuple(content):
         known = (content[0], content[1]), parsed_checkpoint(path, content[0], content[1]), {}
