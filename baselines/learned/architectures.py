@@ -63,12 +63,16 @@ class LearnedPolicy(Policy):
     sha256: str = ""  # of the file of its tensors
 
     def __post_init__(self) -> None:
-        weights, architecture = self.weights, ARCHITECTURES[self.design]
-        is_plain = isinstance(weights, np.ndarray) and weights.dtype == np.float64
-        if not is_plain or weights.ndim != 1 or len(weights) == 0:
+        weights = self.weights
+        if (
+            not isinstance(weights, np.ndarray)
+            or weights.dtype != np.float64
+            or weights.ndim != 1
+            or len(weights) == 0
+        ):
             raise ValueError(f"{self.name}: weights = {weights!r}; must be float64[W], packed")
-        if len(weights) != architecture.size(weights):
-            wanted = architecture.size(weights)
+        wanted = ARCHITECTURES[self.design].size(weights)
+        if len(weights) != wanted:
             raise ValueError(f"{self.name}: {len(weights)} weights; {self.design[1]} has {wanted}")
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -1,7 +1,8 @@
 """A policy reads the cluster and writes only its own memory; the same question gets the same answer.
 
 The simulation is paused and brought up to date first, since looking at an instance advances it. After that a question
-may change nothing but what what-if plays with, and what an outlook keeps to be quicker next time. Not seen: a value that is written over and over, except the first time.
+may change nothing but what what-if plays with, and what an outlook keeps to be quicker next time. Not seen: a value
+that is written over and over, except the first time.
 """
 
 import copy

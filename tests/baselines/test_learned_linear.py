@@ -1,5 +1,7 @@
 """Linear learned dispatch: a choice worked out by hand, ties, instances that accept nobody."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from feature_reads import all_features
@@ -46,7 +48,7 @@ def test_the_first_of_equals_is_chosen(tmp_path):
 def test_an_instance_that_does_not_accept_is_never_chosen(tmp_path):
     # Seats for one, and nobody may wait: instances 0 and 1 are full. Absent ones, 3 to 5, have the least score of all.
     rows = [(0, 0, 160, 50), (1, 0, 160, 50)]
-    full = {"max_num_seqs": 1, "max_local_waiting": 0, "max_instances": 6}
+    full: dict[str, Any] = {"max_num_seqs": 1, "max_local_waiting": 0, "max_instances": 6}
     simulation = paused(rows, instances=3, **full)
     assert all_features(simulation, 2)["instances"][:, -1].tolist() == [0, 0, 1, 0, 0, 0]
     for sign in (-1, 1):
@@ -78,4 +80,4 @@ def test_what_accepts_stands_last_in_a_row():
 
 def test_weights_in_memory_are_the_numbers_in_order():
     weights = np.arange(3 * F, dtype=np.float32)
-    assert linear_policy(weights).weights.tolist() == weights.tolist()
+    assert np.array_equal(np.asarray(linear_policy(weights).weights), weights)

@@ -30,10 +30,13 @@ def native_logits(x, r, c, tensors) -> np.ndarray:
     return out
 
 
-def random_rows(rng, n: int) -> list[np.ndarray]:
+def random_rows(rng, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows of n instances, a request and a cluster."""
-    shapes = (n, N_INSTANCE), (N_REQUEST,), (N_CLUSTER,)
-    return [rng.random(shape, dtype=np.float32) for shape in shapes]
+    return (
+        rng.random((n, N_INSTANCE), dtype=np.float32),
+        rng.random(N_REQUEST, dtype=np.float32),
+        rng.random(N_CLUSTER, dtype=np.float32),
+    )
 
 
 @both_ways
@@ -60,10 +63,9 @@ def test_a_network_by_hand():
     tensors["out.weight"][0] = 10
     tensors["out.bias"][0] = 0.25
     tensors["skip.weight"][0, 0] = 1
-    x, r, c = np.zeros((2, N_INSTANCE)), np.zeros(N_REQUEST), np.zeros(N_CLUSTER)
+    x, r = np.zeros((2, N_INSTANCE), np.float32), np.zeros(N_REQUEST, np.float32)
     x[:, 0], r[1] = (1, 3), 2
-    rows = [each.astype(np.float32) for each in (x, r, c)]
-    assert native_logits(*rows, tensors).tolist() == [-0.75, 12.25]
+    assert native_logits(x, r, np.zeros(N_CLUSTER, np.float32), tensors).tolist() == [-0.75, 12.25]
 
 
 @both_ways

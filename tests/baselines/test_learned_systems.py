@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -33,7 +34,7 @@ ARCHITECTURES = pytest.mark.parametrize("architecture", ["linear", "set-mlp"])
 
 def records(system, **options) -> np.ndarray:
     """Return what the requests of a small busy cluster got."""
-    options = {"instances": 4, "kv_blocks": 900} | options
+    options: dict[str, Any] = {"instances": 4, "kv_blocks": 900} | options
     return simulate(generate("azure-conv", 400, 20.0, 3), system=system, **options).records
 
 
@@ -148,8 +149,8 @@ def test_another_process_finds_it_by_name_and_by_pickle(tmp_path):
 @ARCHITECTURES
 def test_an_episode_is_the_native_run(architecture, tmp_path):
     system = f"{written(tmp_path, architecture)},estimator=oracle"
-    cluster = {"instances": 3, "kv_blocks": 900, "max_num_seqs": 24}
-    env = gymnasium.make(
+    cluster: dict[str, Any] = {"instances": 3, "kv_blocks": 900, "max_num_seqs": 24}
+    env: Any = gymnasium.make(
         "servegym/Dispatch-v0", cluster=cluster, system=system, episode_requests=150, load=1.1
     ).unwrapped
     env.reset(seed=5)
@@ -172,7 +173,7 @@ def test_an_episode_is_the_native_run(architecture, tmp_path):
 
 def test_it_acts_for_an_agent_whose_action_is_masked(tmp_path):
     name = written(tmp_path, "linear")
-    env = gymnasium.make("servegym/Dispatch-v0", fallback=name).unwrapped
+    env: Any = gymnasium.make("servegym/Dispatch-v0", fallback=name).unwrapped
     assert env.options.fallback is find_policy("dispatch", name)
 
 
