@@ -32,9 +32,9 @@ from servegym.traces import generate
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["linear", "set-mlp"])
 
 
-def records(system, **options) -> np.ndarray:
+def records(system, **options: Any) -> np.ndarray:
     """Return what the requests of a small busy cluster got."""
-    options: dict[str, Any] = {"instances": 4, "kv_blocks": 900} | options
+    options = {"instances": 4, "kv_blocks": 900} | options
     return simulate(generate("azure-conv", 400, 20.0, 3), system=system, **options).records
 
 
