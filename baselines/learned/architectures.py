@@ -133,6 +133,7 @@ def load_policy(kind: str, file: str) -> LearnedPolicy:
     if kind not in policies:
         design = checkpoint.design
         weights = ARCHITECTURES[design].pack(dict(checkpoint.tensors))
+        weights.setflags(write=False)  # others get the same policy
         policies[kind] = policy_of(design, kind, weights, name, checkpoint.sha256)
     return policies[kind]
 

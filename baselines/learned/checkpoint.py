@@ -9,9 +9,10 @@ tensor is never read from the file, so that one from anybody can be opened. Form
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Checkpoint:
 
     card: Mapping[str, Any]
     tensors: Mapping[str, np.ndarray]
-    sha256: str = field(default="")
+    sha256: str = ""
 
     def __post_init__(self) -> None:
         layout = _checked_layout(self.card)
@@ -84,7 +85,7 @@ def checkpoint_path(file: str | Path) -> Path:
     shipped = shipped_names()
     if file in shipped:
         return SHIPPED / f"{file}{SUFFIX}"
-    path = _with_suffix(Path(file).expanduser()).absolute()
+    path = _with_suffix(file).absolute()
     if path.is_file():
         return path
     hint = f"shipped: {near_match(file, shipped)}" if shipped else "none are shipped"
@@ -134,15 +135,16 @@ def write_checkpoint(
     except (TypeError, ValueError) as error:
         raise ValueError(f"card: {error}; it must be plain JSON") from None
     contiguous = {name: np.ascontiguousarray(each) for name, each in checkpoint.tensors.items()}
-    path = _with_suffix(Path(path).expanduser())
+    path = _with_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(safetensors.numpy.save(contiguous))
     path.with_suffix(".json").write_text(text)
     return path
 
 
-def _with_suffix(path: Path) -> Path:
-    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+def _with_suffix(file: str | Path) -> Path:
+    path = Path(os.path.expanduser(file))
+    return path if path.suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
 
 
 @contextmanager

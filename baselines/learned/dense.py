@@ -74,6 +74,6 @@ def _compiled(typing, row, matrix, bias, least, out):
     return types.void(row, matrix, bias, least, out), _write_code
 
 
-_CODE = "".join(map(inspect.getsource, (_write_code, _lanes_at, _in_every_lane)))
+_CODE = f"{LANES} " + "".join(map(inspect.getsource, (_write_code, _lanes_at, _in_every_lane)))
 setattr(_compiled, CACHED_BY, _CODE)
 dense: Any = dense_in_python if IS_JIT_DISABLED else _compiled

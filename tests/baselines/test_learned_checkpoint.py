@@ -53,6 +53,12 @@ def test_what_was_written_is_read_again(tmp_path):
             np.testing.assert_array_equal(found.tensors[name], tensor)
 
 
+def test_a_dot_in_a_name_is_part_of_it(tmp_path):
+    path = write_checkpoint(tmp_path / "run-0.5", {"weight": np.ones(3 * F, np.float32)}, LINEAR)
+    assert path.name == "run-0.5.safetensors" and (tmp_path / "run-0.5.json").is_file()
+    assert read_checkpoint(tmp_path / "run-0.5").card["architecture"] == "linear"
+
+
 def test_a_file_is_plain_safetensors_and_plain_json(linear: Path):
     assert safetensors.numpy.load_file(linear)["weight"].tolist() == [1] * 3 * F
     assert json.loads(linear.with_suffix(".json").read_text())["architecture"] == "linear"
@@ -114,11 +120,14 @@ def test_features_of_another_version_are_named(linear: Path):
         read_checkpoint(linear)
 
 
-def test_files_that_are_missing_or_something_else_say_so(linear: Path, monkeypatch):
+def test_files_that_are_missing_or_something_else_say_so(linear: Path):
     with pytest.raises(
         ValueError, match=r"checkpoint = 'mein'; there is no file .*mein.safetensors"
     ):
         read_checkpoint("mein")
+    for odd in (".", "/", "~nobody-of-that-name/mine", str(linear.parent), "a\0b"):
+        with pytest.raises(ValueError, match="there is no file"):
+            read_checkpoint(odd)
     card = linear.with_suffix(".json")
     kept = card.read_text()
     for text, said in (
