@@ -3,6 +3,7 @@
     find_system("n-tier")                           find_system("n-tier:peak=.3")
     find_system("n-tier:migration=none")            find_system("n-tier:migration.threshold=.5")
     find_system("least-requests:order=sjf")         find_system(my_policy)
+    find_system("tuned.yaml")                       (system_file.py)
 
 A system is one of SYSTEMS, or any registered dispatch policy by its own name. What it sets goes over the user's
 config, and the text behind the colon over both: `part=policy` swaps a part ("none": nobody), `field=value` sets a
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from servegym.baselines.system_fields import FIELDS, field_value
+from servegym.baselines.system_file import is_system_file, read_system_text, with_settings
 from servegym.baselines.system_table import SYSTEMS
 from servegym.simulator.config import BUILT_IN_ORDERS, DECISIONS, ClusterConfig
 from servegym.simulator.policy import Policy, find_policy, policy_names
@@ -95,6 +97,8 @@ def find_system(wanted: "str | Policy | System") -> System:
     if not isinstance(wanted, str):
         raise ValueError(f"system = {wanted!r}; must be a name or a dispatch policy")
     name, _, text = wanted.partition(":")
+    if is_system_file(name):
+        return replace(find_system(with_settings(read_system_text(name), text)), name=wanted)
     system = named_system(name)
     for key, value in settings_in(wanted, text, is_swap=True):
         system = swapped(system, key, value)

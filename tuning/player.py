@@ -36,7 +36,9 @@ class Player:
         source = find_played(problem.trace, problem.workload)
         check_load_and_rate(source, problem.load, problem.rate_per_s)
         first, n = self._seeds[0], len(self._seeds)
-        if isinstance(source, Trace):  # blocks of one cut, so that tuning and held-out ones are disjoint
+        if isinstance(
+            source, Trace
+        ):  # blocks of one cut, so that tuning and held-out ones are disjoint
             first, n = problem.seed, problem.seeds + problem.held_out
         drawn = traces_by_seed(source, n, problem.n_requests, False, first, problem.arrivals)
         saturation_per_s = saturation_rate(source, self._base)
@@ -65,7 +67,7 @@ class Player:
 
     def value(self, params: Params, seed: int) -> float:
         """Return the objective of a candidate on a seed; ValueError where it is undefined."""
-        value = self.objective.value(self.run(params, seed))
-        if value is None or not math.isfinite(value):
+        value = self.objective.of(self.run(params, seed))
+        if not math.isfinite(value):
             raise ValueError(f"{self.objective.name} is {value} at seed {seed}")
         return float(value)

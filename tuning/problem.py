@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from servegym.tuning.spaces import TIERS, Dimension, Value, with_settings
+from servegym.baselines.system_file import with_settings
+from servegym.tuning.spaces import TIERS, Dimension, Value
 
 Params = Mapping[str, Value]
 
@@ -62,7 +63,8 @@ class Problem:
 
     def system_text(self, params: Params) -> str:
         """Return the system's name with a candidate's settings; the number of tiers is the cluster's."""
-        return with_settings(self.system, self.settings(params))
+        settings = self.settings(params)
+        return with_settings(self.system, ",".join(f"{k}={v}" for k, v in settings.items()))
 
     def settings(self, params: Params) -> dict[str, str]:
         """Return a candidate's settings as text, without the number of tiers."""

@@ -10,9 +10,10 @@ give whole numbers, those with named values (labels.py) take names.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from servegym.baselines.system_fields import FIELDS, field_value
+from servegym.baselines.system_file import with_settings
 from servegym.baselines.systems import PARTS, System, find_system, names_of
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Param
@@ -63,9 +64,7 @@ class Dimension:
         return self.low <= float(value) <= self.high
 
 
-def read_space(
-    system: str, params: Iterable[str], config: ClusterConfig
-) -> tuple[Dimension, ...]:
+def read_space(system: str, params: Iterable[str], config: ClusterConfig) -> tuple[Dimension, ...]:
     """Return the dimensions of "key=range" texts; ValueError for an unknown key, a bad range, or a key given twice."""
     base = find_system(system)
     dimensions: list[Dimension] = []
@@ -106,7 +105,9 @@ def takers_of(base: System, key: str) -> list[str]:
     ]
     if not known:
         params = {name: None for policy in base.parts.values() for name in names_of(policy)}
-        keys = [f"{part}.{each}" for each in names_of(base.parts[part])] if part in base.parts else []
+        keys = (
+            [f"{part}.{each}" for each in names_of(base.parts[part])] if part in base.parts else []
+        )
         offered = keys or [*params, *PARTS, *FIELDS, TIERS]
         raise ValueError(f"{base.name}: unknown parameter {key!r}; {near_match(key, offered)}")
     return known
@@ -116,18 +117,20 @@ def joint(declared: list[Param]) -> Param:
     """Return one parameter with the range that all of several declare."""
     first = declared[0]
     low, high = max(p.low for p in declared), min(p.high for p in declared)
-    return Param(first.name, first.default, first.unit, low, high, any(p.is_whole for p in declared))
+    return Param(
+        first.name, first.default, first.unit, low, high, any(p.is_whole for p in declared)
+    )
 
 
-def ranged(
-    declared: Param, key: str, wanted: str, default: float | None, system: str
-) -> Dimension:
+def ranged(declared: Param, key: str, wanted: str, default: float | None, system: str) -> Dimension:
     """Return the dimension of a declared parameter over the range asked for."""
     labels = labels_of(declared)
     if labels and (not wanted or ":" not in wanted):
         return named(labels, key, wanted, default, system)
     if "," in wanted:
-        raise ValueError(f"{system}: {key} = {wanted!r}; must be LOW:HIGH, its values have no names")
+        raise ValueError(
+            f"{system}: {key} = {wanted!r}; must be LOW:HIGH, its values have no names"
+        )
     low, high, is_log = bounds_of(declared, key, wanted, system)
     for value in (low, high):
         declared.check(value, system)
@@ -196,7 +199,7 @@ def of_field(base: System, key: str, wanted: str, config: ClusterConfig) -> Dime
         raise ValueError(f"{base.name}: {key} has no range of its own; write {key}=A,B")
     check_distinct(key, choices)
     for choice in choices:
-        find_system(with_settings(base.name, {key: choice}))
+        find_system(with_settings(base.name, f"{key}={choice}"))
     own = "none" if now is None else str(now)
     return Dimension(key, "choice", choices=choices, default=own if own in choices else None)
 
@@ -205,11 +208,3 @@ def check_distinct(key: str, choices: tuple[str, ...]) -> None:
     """ValueError unless there are two choices or more, none of them twice."""
     if len(choices) < 2 or len(set(choices)) < len(choices):
         raise ValueError(f"{key} = {','.join(choices)}; must be two different choices or more")
-
-
-def with_settings(system: str, settings: Mapping[str, Any]) -> str:
-    """Return a system's text with settings behind its own."""
-    if not settings:
-        return system
-    more = ",".join(f"{key}={value}" for key, value in settings.items())
-    return f"{system}{',' if ':' in system else ':'}{more}"
