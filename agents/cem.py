@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -171,7 +172,7 @@ class Search:
 def scores_of(costs: np.ndarray) -> np.ndarray:
     """Return the score of each candidate from float64[cases, candidates] of costs: the least is best.
 
-    A cost is standardised within its case: (cost - median) / (median - the least tenth), clipped to +-WORST; NaN is WORST.
+    A cost is standardised within its case: (cost - median) / (median - the least tenth), in +-WORST. NaN is WORST.
     """
     ranked = np.where(np.isnan(costs), np.inf, costs)
     tenth, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
@@ -184,8 +185,8 @@ def scores_of(costs: np.ndarray) -> np.ndarray:
 def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.ndarray]) -> float:
     """Play one generation and move on; return how much less the mean costs than the start, a share of that cost.
 
-    costs: of vectors [n, N] on the cases of this generation, float64[cases, n]. The start and the mean are played beside
-    the candidates, only to say how far the search has come.
+    costs: of vectors [n, N] on the cases of this generation, float64[cases, n]. The start and the mean are played
+    beside the candidates, only to say how far the search has come.
     """
     candidates = search.ask(options.seed, options.candidates)
     played = costs(np.vstack([candidates, search.start, search.mean]))
@@ -213,7 +214,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
             while search.generation < options.generations:
                 cases = mix.training_cases(options.seed, search.generation)
                 change = advance(
-                    search, options, lambda vectors: costs_of(vectors, space, players, cases)
+                    search, options, partial(costs_of, space=space, players=players, cases=cases)
                 )
                 wall_s = spent_s + time.monotonic() - begun_s
                 save(options, search, wall_s)

@@ -13,7 +13,7 @@ import numpy as np
 
 from servegym.simulator.accounting import E2E, LEVELS, Account, take_account
 from servegym.simulator.result import Result
-from servegym.simulator.slo import Slo, tier_weight
+from servegym.simulator.slo import DEFAULT_SLO, Slo, tier_weight
 from servegym.simulator.summary import span_of
 from servegym.traces.names import near_match
 
@@ -35,7 +35,7 @@ class Objective:
     better: Literal["lower", "higher"]
     value: Callable[[Account, float], float]
     reward: str
-    slo: Slo = Slo()
+    slo: Slo = DEFAULT_SLO
 
     def of(self, result: Result) -> float:
         """Return the number of a run; NaN while it is undefined."""
