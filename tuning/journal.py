@@ -1,10 +1,10 @@
 """The journal that a study is stored in by default: one file, one JSON line an operation, appended under a lock.
 
 Optuna's own JournalFileBackend, but for two things. Its lock is a file that outlives a killed process, and every other
-waits 30 s for it (optuna issue 5921), forever if the path was relative; ours is flock, which ends with the process. And
-a process killed while it writes leaves half a line, which the next one's would be appended to, so that the journal
-could not be read any more (optuna issue 5138): whoever holds the lock cuts it off first. What a lost line said, one step
-of a trial that is dead, is done again.
+waits 30 s for it (optuna issue 5921), forever if the path was relative; ours is flock, which ends with the process.
+And a process killed while it writes leaves half a line, which the next one's would be appended to, so that the journal
+could not be read any more (optuna issue 5138): whoever holds the lock cuts it off first. What a lost line said, one
+step of a trial that is dead, is done again. Left out: network file systems; they are for --storage.
 """
 
 import fcntl
@@ -106,7 +106,7 @@ def cut_tail(path: Path) -> int:
 
 
 def cut_broken_line(path: Path) -> int:
-    """Cut off the last line if it is no JSON, as after a loss of power; return how many bytes. The caller has the lock."""
+    """Cut off the last line if it is no JSON, as after a loss of power; return how many bytes. The caller locks."""
     lines = path.read_bytes().splitlines(keepends=True)
     if not lines or is_json(lines[-1]):
         return 0

@@ -2,8 +2,8 @@
 
 The best of many trials is the best partly by luck on the seeds that chose it, so that its gain there is too good. What
 counts is the gain on held-out seeds, which no trial played: the paired difference best - default, its interval and its
-verdict (experiments/statistics.py). Importances: PED-ANOVA (Watanabe et al., IJCAI 2023), how far a setting's values in the
-best tenth of trials differ from those in all; Optuna's fANOVA would need scikit-learn.
+verdict (experiments/statistics.py). Importances: PED-ANOVA (Watanabe et al., IJCAI 2023), how far a setting's values
+in the best tenth of trials differ from those in all; Optuna's fANOVA would need scikit-learn.
 """
 
 import warnings

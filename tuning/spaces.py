@@ -2,9 +2,9 @@
 
     peak=0:1    migration.threshold=.01:10:log    form=exponential,linear    tiers=1:10    order=fcfs,sjf    peak
 
-A dimension's key is a setting as behind the colon of a system's name (systems.py), or `tiers`, the cluster's. The range
-must lie in the one that every part declares that takes the key; without a range it is the declared one. Whole parameters
-give whole numbers, those with named values (labels.py) take names.
+A dimension's key is a setting as behind the colon of a system's name (systems.py), or `tiers`, the cluster's. The
+range must lie in the one that every part declares that takes the key; without a range it is the declared one. Whole
+parameters give whole numbers, those with named values (labels.py) take names.
 """
 
 import math
