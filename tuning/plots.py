@@ -37,7 +37,7 @@ def history(outcome: Outcome, ax: "Axes | None" = None) -> "Axes":
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if complete:
         best = np.minimum if outcome.objective.better == "lower" else np.maximum
-        so_far = best.accumulate([trial.value for trial in complete])
+        so_far = best.accumulate(np.array([trial.value for trial in complete], dtype=np.float64))
         numbers = [trial.number for trial in complete]
         ax.step(numbers, so_far, where="post", color=BLACK, label="best so far")
     mark_default(ax, outcome)
@@ -171,7 +171,7 @@ def scatter(ax: "Axes", trials: Sequence[FrozenTrial], x: Sequence[float]) -> No
 
 def mark_best(ax: "Axes", trials: Sequence[FrozenTrial], x: Sequence[float]) -> None:
     """Draw a star at the best trial."""
-    y = [value_so_far(trial) for trial in trials]
+    y = np.array([value_so_far(trial) for trial in trials], dtype=np.float64)
     ax.scatter(
         x, y, marker="*", s=180, facecolors="none", edgecolors=VERMILION, label="best", zorder=3
     )

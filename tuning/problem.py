@@ -101,8 +101,6 @@ def changed_fields(stored: str, now: Problem) -> list[str]:
     return changes
 
 
-def shown(dimensions: list[dict[str, Any]]) -> str:
+def shown(dimensions: Any) -> str:
     """Return stored dimensions as they are written on the command line."""
-    return " ".join(
-        str(Dimension(**(each | {"choices": tuple(each["choices"])}))) for each in dimensions
-    )
+    return " ".join(str(Dimension(**each)) for each in dimensions)

@@ -1,9 +1,9 @@
 """What the next trial tries: Optuna's samplers, drawn anew for every trial from the seed and the trial's place.
 
 A sampler of Optuna's keeps a random state that a new process does not have. Here trial n's is a function of (seed,
-trials before it that count), so that with one worker the same seed gives identical trials in a new process, and a study that
-was killed goes on as if it never had been: killed trials do not count, and Optuna's models leave them out. Trials that
-failed of themselves do count, else the same parameters would be tried again.
+trials before it that count), so that with one worker the same seed gives identical trials in a new process, and a study
+that was killed goes on as if it never had been: killed trials do not count, and Optuna's models leave them out. Trials
+that failed of themselves do count, else the same parameters would be tried again.
 """
 
 from collections.abc import Callable

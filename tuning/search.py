@@ -9,16 +9,19 @@ All that workers share is the storage; several searches may share one, on one ma
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Literal
 
 import optuna
 
 from servegym.tuning import trials
 from servegym.tuning.journal import JOURNAL, FileLock, open_journal
 from servegym.tuning.liveness import WORKER, Worker, fail_abandoned, wait
+from servegym.tuning.objectives import find_objective
 from servegym.tuning.player import Player
 from servegym.tuning.problem import Problem, changed_fields
 from servegym.tuning.sampling import SeededSampler
@@ -68,11 +71,10 @@ def open_storage(place: Place, say: Report) -> optuna.storages.BaseStorage:
 def open_study(problem: Problem, place: Place, say: Report) -> optuna.Study:
     """Return the study, made if there is none; ValueError if it was begun with another problem."""
     storage = open_storage(place, say)
-    better = find_direction(problem)
     study = optuna.create_study(
         storage=storage,
         study_name=place.name,
-        direction=better,
+        direction=find_direction(problem),
         sampler=SeededSampler(problem.sampler, problem.seed),
         pruner=trials.pruner_of(problem.prune_p),
         load_if_exists=True,
@@ -89,10 +91,8 @@ def open_study(problem: Problem, place: Place, say: Report) -> optuna.Study:
     return study
 
 
-def find_direction(problem: Problem) -> str:
+def find_direction(problem: Problem) -> Literal["minimize", "maximize"]:
     """Return Optuna's word for the way the objective improves."""
-    from servegym.tuning.objectives import find_objective
-
     return "minimize" if find_objective(problem.objective).better == "lower" else "maximize"
 
 
@@ -151,8 +151,6 @@ def work_in_process(problem: Problem, place: Place, target: Target) -> None:
 
 def say_to_stderr(text: str) -> None:
     """Print one line on stderr."""
-    import sys
-
     print(text, file=sys.stderr, flush=True)
 
 

@@ -192,7 +192,8 @@ def of_field(base: System, key: str, wanted: str, config: ClusterConfig) -> Dime
         for value in (low, high):
             declared.check(value, base.name)
             field_value(key, str(int(value)) if is_whole else str(value))
-        inside = now if now is not None and low <= now <= high else None
+        is_inside = isinstance(now, int | float) and low <= now <= high
+        inside = now if is_inside else None
         return Dimension(key, "whole" if is_whole else "number", low, high, is_log, default=inside)
     choices = tuple(part.strip() for part in wanted.split(",") if part.strip())
     if not choices:

@@ -2,8 +2,8 @@
 
 headroom: how much memory n-tier keeps back for urgent tiers, how it falls from tier to tier, how many tiers there are,
 and when it migrates; set-up and default of Beyond Binary Priorities, at a load that can be served. The mix is one
-family across numbers of tiers (tier_mixes.py). ema: how fast DriftSched's estimate follows, where it clips, and its safety
-factors by tenant, against the speed of drift; its L4 with continuous batches under SJF.
+family across numbers of tiers (tier_mixes.py). ema: how fast DriftSched's estimate follows, where it clips, and its
+safety factors by tenant, against the speed of drift; its L4 with continuous batches under SJF.
 """
 
 from dataclasses import dataclass, field
