@@ -7,18 +7,18 @@ All that workers share is the storage; several searches may share one, on one ma
 """
 
 import multiprocessing
-import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import optuna
 
 from servegym.tuning import trials
+from servegym.tuning.interruption import Interruption
 from servegym.tuning.journal import JOURNAL, FileLock, open_journal
 from servegym.tuning.liveness import WORKER, Worker, fail_abandoned, wait
 from servegym.tuning.objectives import find_objective
@@ -30,6 +30,7 @@ from servegym.tuning.tally import SURPLUS, Tally, is_lost, is_surplus, tally
 PROBLEM = "problem"  # attribute of a study
 ORIGIN, DEFAULT = "origin", "default"  # attribute of the trial that plays the default
 POLL_S = 0.2
+INTERRUPTED_EXIT = 130  # as of a shell's process that Ctrl-C ended
 Report = Callable[[str], None]
 Watch = Callable[[Tally], None]
 
@@ -70,15 +71,16 @@ def open_storage(place: Place, say: Report) -> optuna.storages.BaseStorage:
 
 def open_study(problem: Problem, place: Place, say: Report) -> optuna.Study:
     """Return the study, made if there is none; ValueError if it was begun with another problem."""
-    storage = open_storage(place, say)
-    study = optuna.create_study(
-        storage=storage,
-        study_name=place.name,
-        direction=find_direction(problem),
-        sampler=SeededSampler(problem.sampler, problem.seed),
-        pruner=trials.pruner_of(problem.prune_p),
-        load_if_exists=True,
-    )
+    how: dict[str, Any] = {
+        "storage": open_storage(place, say),
+        "study_name": place.name,
+        "sampler": SeededSampler(problem.sampler, problem.seed),
+        "pruner": trials.pruner_of(problem.prune_p),
+    }
+    try:
+        study = optuna.load_study(**how)
+    except KeyError:  # another search may make it at this moment, too
+        study = optuna.create_study(**how, direction=find_direction(problem), load_if_exists=True)
     stored = study.user_attrs.get(PROBLEM)
     if stored is None:
         study.set_user_attr(PROBLEM, problem.to_json())
@@ -86,7 +88,7 @@ def open_study(problem: Problem, place: Place, say: Report) -> optuna.Study:
         where = place.storage or place.folder
         raise ValueError(
             f"study {place.name!r} in {where} was begun with another problem ({'; '.join(changes)}); "
-            "ask for the same to go on with it, or name another --out or --name"
+            "ask for the same to go on with it, or name another --out or --study-name"
         )
     return study
 
@@ -103,17 +105,26 @@ def enqueue_default(study: optuna.Study, problem: Problem) -> None:
         study.enqueue_trial(problem.defaults, user_attrs={ORIGIN: DEFAULT})
 
 
-def work(player: Player, place: Place, target: Target, say: Report, watch: Watch) -> None:
-    """Play trials until the target is reached; `watch` sees the numbers after each."""
+def work(
+    player: Player,
+    place: Place,
+    target: Target,
+    say: Report,
+    watch: Watch,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Play trials until the target is reached; `watch` sees the numbers after each.
+
+    KeyboardInterrupt between two runs, after Ctrl-C or once is_stopped().
+    """
     study = open_study(player.problem, place, say)
-    with Worker(place.folder) as worker:
+    with Interruption(is_stopped) as interruption, Worker(place.folder) as worker:
         while True:
+            interruption.check()
             fail_abandoned(study, target.takes_over)
             now = tally(study, target.first)
             watch(now)
             if now.done >= target.total or now.failed >= target.max_faults:
-                return
-            if is_orphan():
                 return
             if now.done + now.underway >= target.total and not has_waiting(study):
                 wait()
@@ -123,7 +134,7 @@ def work(player: Player, place: Place, target: Target, say: Report, watch: Watch
             if is_surplus(study, trial.number, target.total):
                 trials.give_up(study, trial, SURPLUS)
                 continue
-            reason = trials.play(study, trial, player)
+            reason = trials.play(study, trial, player, interruption.check)
             if reason is not None:
                 say(f"trial {trial.number} failed with {trial.params}: {reason}")
 
@@ -140,13 +151,21 @@ def is_orphan() -> bool:
     return parent is not None and not parent.is_alive()
 
 
-def work_in_process(problem: Problem, place: Place, target: Target) -> None:
-    """Be one of several workers; failures go to stderr, progress is the parent's."""
+def work_in_process(problem: Problem, place: Place, target: Target, stop: Event) -> None:
+    """Be one of several workers, until `stop` or the parent's death; failures go to stderr."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        work(Player(problem), place, target, say_to_stderr, lambda _: None)
+        player = Player(problem)
+        work(
+            player,
+            place,
+            target,
+            say_to_stderr,
+            lambda _: None,
+            lambda: stop.is_set() or is_orphan(),
+        )
     except KeyboardInterrupt:
-        os._exit(130)
+        sys.exit(INTERRUPTED_EXIT)
 
 
 def say_to_stderr(text: str) -> None:
@@ -193,10 +212,11 @@ def search(
 def work_in_processes(
     problem: Problem, place: Place, target: Target, workers: int, study: optuna.Study, watch: Watch
 ) -> None:
-    """Let several processes work and wait for them; interrupted, interrupt them."""
+    """Let several processes work and wait for them; interrupted, let them end the runs they are at."""
     context = multiprocessing.get_context("spawn")
+    stop = context.Event()
     processes: list[BaseProcess] = [
-        context.Process(target=work_in_process, args=(problem, place, target))
+        context.Process(target=work_in_process, args=(problem, place, target, stop))
         for _ in range(workers)
     ]
     for process in processes:
@@ -205,12 +225,9 @@ def work_in_processes(
         while any(process.is_alive() for process in processes):
             watch(tally(study, target.first))
             processes[0].join(POLL_S) if processes[0].is_alive() else wait(POLL_S)
-    except BaseException:
-        for process in processes:
-            if process.pid is not None and process.is_alive():
-                os.kill(process.pid, signal.SIGINT)
-        raise
     finally:
+        if sys.exc_info()[0] is not None:
+            stop.set()
         for process in processes:
             process.join()
     now = tally(study, target.first)

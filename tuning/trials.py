@@ -8,6 +8,7 @@ after three at the earliest, if it lost all of them; it never gives up one whose
 
 import math
 import warnings
+from collections.abc import Callable
 
 import optuna
 from optuna.pruners import BasePruner, NopPruner, WilcoxonPruner
@@ -41,15 +42,18 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> Value:
     return trial.suggest_float(dimension.key, low, high, log=is_log)
 
 
-def play(study: optuna.Study, trial: optuna.Trial, player: Player) -> str | None:
+def play(
+    study: optuna.Study, trial: optuna.Trial, player: Player, check: Callable[[], None]
+) -> str | None:
     """Play a trial to its end and tell the study; return why it failed, None if it did not.
 
-    Interrupted, it is told so before the interruption goes on.
+    check: called before every run; what interrupts there is told to the study before it goes on.
     """
     try:
         params = {each.key: suggest(trial, each) for each in player.problem.dimensions}
         values: list[float] = []
         for seed in player.problem.tuning_seeds:
+            check()
             values.append(player.value(params, seed))
             trial.report(values[-1], step=seed)
             if len(values) < player.problem.seeds and is_hopeless(trial):

@@ -17,7 +17,9 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("end", [b'{"op_code": 6, "worker_id": "x", "tri', b'{"op_code": 6\n', b"\0\0\0"])
+@pytest.mark.parametrize(
+    "end", [b'{"op_code": 6, "worker_id": "x", "tri', b'{"op_code": 6\n', b"\0\0\0"]
+)
 def test_case_30_broken_last_line_is_cut_off_and_the_study_goes_on(finished: Path, end: bytes):
     """A cut last journal line is recovered from: nothing that was finished is lost."""
     journal = finished / JOURNAL

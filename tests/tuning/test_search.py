@@ -131,17 +131,33 @@ def test_trial_of_a_living_search_is_left_alone_and_waited_for(tmp_path: Path):
 
 
 def test_case_30_two_workers_at_once_lose_nothing(tmp_path: Path):
-    """Two commands of two workers each on one journal: the total is exact, and every trial has all its seeds."""
+    """A command of two workers and a search here, on one journal: the total is exact, every trial has all its seeds."""
+    folder = tmp_path / "shared"
+    process = start(folder, "--trials", "100", "--workers", "2")
+    wait_until(lambda: n_ended(folder) >= 2)
+    search(problem(), place(folder), 100)
+    _, complaint = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, complaint
+    check_nothing_lost(stored(folder), 100)
+
+
+@pytest.mark.slow
+def test_case_30_two_commands_of_two_workers_lose_nothing(tmp_path: Path):
+    """They make the study, ask for the default and end at the same time."""
     folder = tmp_path / "shared"
     processes = [start(folder, "--trials", str(TOTAL), "--workers", "2") for _ in range(2)]
     for process in processes:
         _, complaint = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, complaint
-    trials = stored(folder)
+    check_nothing_lost(stored(folder), TOTAL)
+
+
+def check_nothing_lost(trials: list[Any], total: int) -> None:
     assert numbers(trials) == list(range(len(trials)))
-    assert [t.state for t in trials].count(TrialState.COMPLETE) == TOTAL
+    assert [t.state for t in trials].count(TrialState.COMPLETE) == total
     extra = [t for t in trials if t.state != TrialState.COMPLETE]
     assert all(t.user_attrs[REASON] == SURPLUS for t in extra)
+    assert [t.user_attrs.get(ORIGIN) for t in trials].count(DEFAULT) == 1
     player = Player(problem())
     for trial in (t for t in trials if t.state == TrialState.COMPLETE):
         assert set(trial.intermediate_values) == set(range(SEEDS))
@@ -159,6 +175,7 @@ def children(pid: int) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 def test_case_30_total_is_exact_when_one_of_two_workers_is_killed(tmp_path: Path):
     """The other worker makes FAIL of the trial of the dead one and plays another in its place."""
@@ -177,6 +194,7 @@ def test_case_30_total_is_exact_when_one_of_two_workers_is_killed(tmp_path: Path
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
     folder = tmp_path / "orphans"
@@ -232,7 +250,7 @@ def test_finished_study_is_prolonged_but_never_shortened(tmp_path: Path):
 
 def test_study_of_another_problem_is_an_error_that_names_the_difference(tmp_path: Path):
     search(problem(), place(tmp_path), 1)
-    with pytest.raises(ValueError, match=r"load: 1\.1, now 0\.9.*another --out or --name"):
+    with pytest.raises(ValueError, match=r"load: 1\.1, now 0\.9.*another --out or --study-name"):
         search(problem(load=0.9), place(tmp_path), 1)
     config = problem().cluster | {"instances": 3}
     with pytest.raises(ValueError, match=r"instances: 2, now 3"):
