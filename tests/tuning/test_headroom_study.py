@@ -1,4 +1,4 @@
-"""The study `headroom` at its full size: 100 trials x 5 seeds x 10,000 requests, killed in the middle, in three minutes."""
+"""The study `headroom` in full: 100 trials x 5 seeds x 10,000 requests, killed in the middle, in three minutes."""
 
 import signal
 import subprocess
