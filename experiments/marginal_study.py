@@ -10,12 +10,7 @@ Source: ours; it asks whether a newcomer should pay for those it delays, and wha
 without true lengths. Left out: Astrolabe's errors drawn anew for every instance.
 """
 
-import multiprocessing
-import sys
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -25,9 +20,8 @@ import tyro
 
 from servegym.experiments.blocks import check_seeds
 from servegym.experiments.compare import compare
+from servegym.experiments.kept_runs import play_missing
 from servegym.experiments.marginal_tables import MEAN, SHOWN, SYSTEMS, report
-from servegym.experiments.progress import announce_compilation
-from servegym.simulator.kernel import SIMULATOR_HASH
 
 
 class Cell(NamedTuple):
@@ -71,10 +65,10 @@ class Options:
         ]
 
 
-def play(cell: Cell) -> pd.DataFrame:
-    """Return one row a system: the cell, the engine's hash, the system and its measures."""
+def play(cell: Cell, systems: Sequence[str]) -> pd.DataFrame:
+    """Return one row a system: its measures."""
     runs = compare(
-        SYSTEMS,
+        systems,
         workload=cell.workload,
         load=cell.load,
         scenario=cell.scenario,
@@ -82,66 +76,20 @@ def play(cell: Cell) -> pd.DataFrame:
         seed=cell.seed,
         n_requests=cell.requests,
         progress=False,
-    ).runs.filter(["system", MEAN, *SHOWN])
-    return runs.assign(**cell._asdict(), engine=SIMULATOR_HASH)
+    ).runs
+    return runs.filter(["system", MEAN, *SHOWN])
 
 
-def kept_runs(path: Path) -> pd.DataFrame:
-    """Return the rows of the file that this engine made; none without a file."""
-    if not path.exists():
-        return pd.DataFrame(columns=["system", MEAN, *SHOWN, *Cell._fields, "engine"])
-    return pd.read_csv(path, dtype={"engine": str}).query("engine == @SIMULATOR_HASH")
-
-
-def cells_of(runs: pd.DataFrame) -> set[Cell]:
-    """Return the cells that all systems have played."""
-    names = [*Cell._fields, "system"]
-    rows = runs.filter(names).drop_duplicates().itertuples(index=False, name=None)
-    counts = Counter(Cell(*row[:-1]) for row in rows)
-    return {cell for cell, count in counts.items() if count == len(SYSTEMS)}
-
-
-def play_all(cells: Sequence[Cell], workers: int) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """Yield every cell with its runs, as they finish."""
-    if workers == 1:
-        for cell in cells:
-            yield cell, play(cell)
-        return
-    spawn = multiprocessing.get_context("spawn")  # a fork would share the compiler's state
-    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-        started = {pool.submit(play, cell): cell for cell in cells}
-        for future in as_completed(started):
-            yield started[future], future.result()
-
-
-def play_missing(options: Options) -> pd.DataFrame:
-    """Play what the file lacks, keep each cell as soon as it is done, and return the runs of all cells."""
-    cells, done = options.cells(), cells_of(kept_runs(options.out))
-    missing = [cell for cell in cells if cell not in done]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    if missing:
-        announce_compilation()
-    start_s = time.monotonic()
-    for count, (cell, runs) in enumerate(play_all(missing, options.workers), 1):
-        is_new = not options.out.exists()
-        with options.out.open("a", encoding="utf-8") as file:
-            file.write(runs.to_csv(index=False, header=is_new))  # in one piece
-        spent_s = time.monotonic() - start_s
-        left_s = spent_s / count * (len(missing) - count)
-        print(
-            f"{count}/{len(missing)} cells, {spent_s:.0f} s, about {left_s:.0f} s left: {cell}",
-            file=sys.stderr,
-            flush=True,
-        )
-    kept = kept_runs(options.out).drop_duplicates([*Cell._fields, "system"])
-    keys = pd.MultiIndex.from_frame(kept.filter(Cell._fields))
-    return kept.loc[keys.isin(cells), :]
+def play_options(options: Options) -> pd.DataFrame:
+    """Play what the file lacks and return the runs of all cells."""
+    cells = {cell: list(SYSTEMS) for cell in options.cells()}
+    return play_missing(cells, play, options.out, options.workers)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Play what is missing and print the tables."""
     options = tyro.cli(Options, args=arguments, description=__doc__)
-    print(report(play_missing(options)))
+    print(report(play_options(options)))
 
 
 if __name__ == "__main__":

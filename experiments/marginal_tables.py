@@ -44,8 +44,8 @@ SHOWN = {  # column of the runs: its heading and decimals
 class Place:
     """The runs of one workload, scenario and load, by system and measure."""
 
-    def __init__(self, runs: pd.DataFrame) -> None:
-        self.runs = runs.sort_values("seed").set_index("system")
+    def __init__(self, runs: pd.DataFrame, seed: str = "seed") -> None:
+        self.runs = runs.sort_values(seed).set_index("system")
 
     def values(self, system: str, key: str) -> NDArray[np.float64]:
         """Return a measure of a system, one value a seed."""

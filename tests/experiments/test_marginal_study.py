@@ -7,15 +7,13 @@ import pandas as pd
 import pytest
 
 from servegym.experiments.compare import compare
-from servegym.experiments.marginal_study import Options, cells_of, kept_runs, main, play_missing
+from servegym.experiments.marginal_study import Options, main, play_options
 from servegym.experiments.marginal_tables import (
     KNOWN,
     MEAN,
     POLICIES,
     SHOWN,
-    SYSTEMS,
     Place,
-    report,
 )
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "marginal.md"
@@ -37,7 +35,7 @@ def tiny(folder: Path, **changed) -> Options:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     options = tiny(tmp_path_factory.mktemp("study"))
-    return options, play_missing(options)
+    return options, play_options(options)
 
 
 def test_runs_are_those_of_one_comparison_over_all_seeds(played):
@@ -58,32 +56,6 @@ def test_runs_are_those_of_one_comparison_over_all_seeds(played):
             difference = place.difference(line.system, together.reference, MEAN)
             assert difference.mean == pytest.approx(line.difference.mean, rel=1e-12)
             assert difference.low == pytest.approx(line.difference.low, rel=1e-12)
-
-
-def test_finished_cells_are_not_played_again(played, monkeypatch):
-    options, runs = played
-    monkeypatch.setattr("servegym.experiments.marginal_study.play", None)  # calling it would raise
-    assert report(play_missing(options)) == report(runs)
-
-
-def test_a_cell_that_lacks_a_system_is_played_again(played, tmp_path):
-    options, runs = played
-    broken = tiny(tmp_path)
-    lines = options.out.read_text().splitlines(keepends=True)
-    broken.out.write_text("".join(lines[:-1]))
-    assert len(cells_of(kept_runs(broken.out))) == 1
-    assert report(play_missing(broken)) == report(runs)
-    assert len(broken.out.read_text().splitlines()) == 1 + 3 * len(SYSTEMS) - 1
-
-
-def test_cells_of_another_engine_or_length_are_not_taken(played, tmp_path):
-    options, _ = played
-    other = tiny(tmp_path)
-    kept = pd.read_csv(options.out)
-    kept.assign(engine="another").to_csv(other.out, index=False)
-    assert cells_of(kept_runs(other.out)) == set()
-    longer = tiny(tmp_path, requests=101, out=options.out).cells()
-    assert cells_of(kept_runs(options.out)).isdisjoint(longer)
 
 
 def test_residual_changes_nothing_under_true_lengths():
@@ -128,7 +100,7 @@ def test_command_prints_every_table(played, capsys):
 
 def test_no_seed_is_named(tmp_path):
     with pytest.raises(ValueError, match="seeds = 0; must be >= 1"):
-        play_missing(tiny(tmp_path, seeds=0))
+        play_options(tiny(tmp_path, seeds=0))
 
 
 def test_page_has_a_table_of_every_place_and_all_summaries():

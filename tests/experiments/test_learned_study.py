@@ -1,0 +1,110 @@
+"""The learned study: what plays, and tables whose numbers are worked by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from servegym.experiments.kept_runs import play_missing
+from servegym.experiments.learned_study import Cell, Options, main, play
+from servegym.experiments.learned_tables import (
+    KEYS,
+    PREDICTED,
+    UNKNOWN,
+    best_table,
+    counts_table,
+    learned_system,
+    metric_table,
+    report,
+    rivals,
+    spots_of,
+)
+
+
+def test_every_rival_knows_as_much_as_the_learned():
+    assert len(rivals(PREDICTED)) == len(rivals(UNKNOWN)) == 9
+    assert rivals(PREDICTED)["block, residual"] == (
+        "block:estimator=noisy,error=0.5,remaining=residual"
+    )
+    assert rivals(UNKNOWN)["marginal, plug-in"] == "marginal:estimator=constant,remaining=plug-in"
+    assert learned_system("a", PREDICTED) == "learned:a,estimator=noisy,error=0.5"
+    assert learned_system("a", UNKNOWN) == "learned:a,estimator=residual"
+
+
+def test_cells_are_all_places_of_every_seed_and_a_file_once(tmp_path):
+    options = Options(seeds=3, trace=tmp_path / "t.csv", learned=("a", "b"))
+    cells = options.cells()
+    places = 4 * 2 * 3 * 2  # fleets, scenarios, loads, lengths
+    assert len(cells) == 3 * places * 2 + places
+    assert {cell.requests for cell in cells if cell.instances == 64} == {20_000, 0}
+    assert {cell.seeds for cell in cells if cell.workload.endswith("t.csv")} == {10}
+    assert all(len(systems) == 9 + 2 for systems in cells.values())
+
+
+def test_unknown_lengths_are_named():
+    with pytest.raises(ValueError, match=r"lengths = 'oracle'; must be of 'error \.5', 'none'"):
+        Options(lengths=("oracle",)).cells()
+
+
+def hand_made(learned=(3.0, 3.5), best=(4.0, 4.0), other=(5.0, 5.0), scenario="tight"):
+    """Return runs of two seeds at one place: least-requests is best."""
+    rows = []
+    values = {
+        "least-requests": best,
+        "power-of-two": other,
+        learned_system("x/a.st", UNKNOWN): learned,
+    }
+    for system, own in values.items():
+        for seed, value in enumerate(own):
+            row = {"system": system, "played_seed": seed} | dict.fromkeys(KEYS, value)
+            rows.append(row | {"workload": "w", "scenario": scenario, "length": UNKNOWN})
+    return pd.DataFrame(rows).assign(instances=4, load=0.9)
+
+
+def test_best_rival_is_the_one_with_least_mean_e2e():
+    (spot,) = spots_of(hand_made())
+    assert spot.best == "least-requests"
+    assert spot.ratio("x/a.st", spot.best) == pytest.approx(100 * -0.75 / 4)
+    # differences -1.0, -.5: mean -.75, s = .354; t(.975, 1) = 12.7 times s / sqrt(2) = 3.18: no side of 0
+    difference = spot.difference("x/a.st", "least-requests")
+    assert (difference.low, difference.high) == pytest.approx((-3.926, 2.426), abs=1e-3)
+
+
+def test_counts_say_better_only_where_the_interval_excludes_zero():
+    decided = hand_made(learned=(3.0, 3.04))  # -1, -.96: -.98 -+ 12.706 * .0283 / 1.414 = .254
+    worse = hand_made(learned=(5.0, 5.01), scenario="default")
+    text = counts_table(spots_of(pd.concat([decided, worse])), ["x/a.st"])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
+    assert rows[0][:6] == ["a", "default", "1", "0 (0 %)", "0", "1"]
+    assert rows[1][:6] == ["a", "tight", "1", "1 (100 %)", "0", "0"]
+    assert rows[1][6] == "-24.5"
+
+
+def test_tables_show_differences_to_every_rival_that_played():
+    spots = spots_of(hand_made(learned=(3.0, 3.04)))
+    assert "**-24.5**" in best_table(spots, ["x/a.st"])
+    full = metric_table(spots, "x/a.st", "ttft_p99_s")
+    assert "- least-requests | - power-of-two |" in full
+    assert "**-0.98 [-1.23, -0.73]**" in full
+    page = report(hand_made(), ["x/a.st"])
+    assert page.count("### a: ") == 4
+
+
+def test_play_gives_a_row_a_system_with_all_measures(tmp_path):
+    cell = Cell("azure-conv", "tight", 2, 0.9, UNKNOWN, 3, 1, 60)
+    runs = play_missing({cell: ["least-requests", "power-of-two"]}, play, tmp_path / "runs.csv")
+    assert runs["played_seed"].tolist() == [3, 3]
+    assert np.isfinite(runs.filter(KEYS).to_numpy()).all()
+    assert len(play_missing({cell: ["least-requests"]}, play, tmp_path / "runs.csv")) == 1
+
+
+def test_without_learned_dispatchers_rivals_play_alone(tmp_path, capsys):
+    sizes = ["--seeds", "1", "--requests", "50", "--instances", "2", "--loads", "0.9"]
+    places = ["--workloads", "azure-conv", "--scenarios", "tight", "--lengths", UNKNOWN]
+    main([*sizes, *places, "--out", str(tmp_path / "runs.csv")])
+    assert capsys.readouterr().out == ""
+    assert len(pd.read_csv(tmp_path / "runs.csv")) == 9
+
+
+def test_report_needs_somebody_learned():
+    with pytest.raises(ValueError, match="learned"):
+        report(hand_made(), [])
