@@ -19,7 +19,7 @@ from servegym.tuning.journal import FileLock
 from servegym.tuning.tally import KILLED, REASON
 
 WORKER = "worker"  # attribute of a trial
-UNNAMED_S = 10.0  # after which a trial that no worker has put its name to counts as abandoned
+UNNAMED_S = 30.0  # after which a trial that no worker has put its name to counts as abandoned
 
 
 class Worker:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,8 +150,8 @@ def is_orphan() -> bool:
     return parent is not None and not parent.is_alive()
 
 
-def work_in_process(problem: Problem, place: Place, target: Target, stop: Event) -> None:
-    """Be one of several workers, until `stop` or the parent's death; failures go to stderr."""
+def work_in_process(problem: Problem, place: Place, target: Target, stop: Any) -> None:
+    """Be one of several workers, until `stop` is set or the parent dies; failures go to stderr."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         player = Player(problem)
@@ -162,7 +161,7 @@ def work_in_process(problem: Problem, place: Place, target: Target, stop: Event)
             target,
             say_to_stderr,
             lambda _: None,
-            lambda: stop.is_set() or is_orphan(),
+            lambda: stop.value or is_orphan(),
         )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_EXIT)
@@ -214,7 +213,7 @@ def work_in_processes(
 ) -> None:
     """Let several processes work and wait for them; interrupted, let them end the runs they are at."""
     context = multiprocessing.get_context("spawn")
-    stop = context.Event()
+    stop = context.RawValue("b", 0)  # no lock: a worker killed with it would stop the others
     processes: list[BaseProcess] = [
         context.Process(target=work_in_process, args=(problem, place, target, stop))
         for _ in range(workers)
@@ -227,7 +226,7 @@ def work_in_processes(
             processes[0].join(POLL_S) if processes[0].is_alive() else wait(POLL_S)
     finally:
         if sys.exc_info()[0] is not None:
-            stop.set()
+            stop.value = 1
         for process in processes:
             process.join()
     now = tally(study, target.first)
