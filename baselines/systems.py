@@ -3,6 +3,7 @@
     find_system("n-tier")                           find_system("n-tier:peak=.3")
     find_system("n-tier:migration=none")            find_system("n-tier:migration.threshold=.5")
     find_system("least-requests:order=sjf")         find_system(my_policy)
+    find_system("tuned.yaml")                       (system_file.py)
     find_system("learned:FILE")                     find_system("learned:FILE,estimator=oracle")
 
 A system is one of SYSTEMS, any registered dispatch policy by its own name, or a checkpoint. What it sets goes over the
@@ -18,6 +19,7 @@ from typing import Any
 from servegym.baselines.learned import ARCHITECTURES, LearnedPolicy, shipped_names
 from servegym.baselines.learned.architectures import FAMILY, load_checkpoint
 from servegym.baselines.system_fields import FIELDS, field_value
+from servegym.baselines.system_file import is_system_file, read_system_text, with_settings
 from servegym.baselines.system_table import SYSTEMS
 from servegym.simulator.config import BUILT_IN_ORDERS, DECISIONS, ClusterConfig
 from servegym.simulator.policy import Policy, find_policy, policy_names
@@ -106,6 +108,8 @@ def find_system(wanted: "str | Policy | System") -> System:
     if not isinstance(wanted, str):
         raise ValueError(f"system = {wanted!r}; must be a name or a dispatch policy")
     name, _, text = wanted.partition(":")
+    if is_system_file(name):
+        return replace(find_system(with_settings(read_system_text(name), text)), name=wanted)
     if name == FAMILY:
         file, _, text = text.partition(",")
         system = learned_system(wanted, file.strip())
