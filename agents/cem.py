@@ -176,8 +176,8 @@ def scores_of(costs: np.ndarray) -> np.ndarray:
     """
     ranked = np.where(np.isnan(costs), np.inf, costs)
     tenth, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
-    unit = np.maximum(median - tenth, LEAST_RATIO * np.abs(median) + 1e-12)
     with np.errstate(invalid="ignore"):  # inf - inf, where half of them failed
+        unit = np.maximum(median - tenth, LEAST_RATIO * np.abs(median) + 1e-12)
         standard = (ranked - median) / unit
     return np.clip(np.where(np.isnan(standard), WORST, standard), -WORST, WORST).mean(axis=0)
 
@@ -275,8 +275,13 @@ def choose(
     for case, (before, after) in zip(
         [*cases, *wider], costs_of(shown, space, players, [*cases, *wider]), strict=True
     ):
-        rows.append(asdict(case) | {"start": before, "learned": after})
+        rows.append(asdict(case) | {"start": known(before), "learned": known(after)})
     return finalists[best], {"cost": "what is minimised", "cases": rows}
+
+
+def known(cost: float) -> float | None:
+    """Return the cost as JSON has it: None for a run that failed."""
+    return None if np.isnan(cost) else float(cost)
 
 
 def progress(options: Options, search: Search, change: float, wall_s: float) -> str:
