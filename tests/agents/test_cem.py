@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from servegym.agents import cem
-from servegym.agents.candidates import linear_space, set_mlp_space, spreads
-from servegym.agents.cem import Options, Search, advance, train
+from servegym.agents.candidates import NAMES, UNIT, linear_space, set_mlp_space
+from servegym.agents.cem import Options, Search, advance, scores_of, train
 from servegym.agents.evaluation import Player, evaluator
 from servegym.agents.objectives import OBJECTIVES, find_objective
 from servegym.agents.scenarios import Mix
@@ -30,23 +30,23 @@ TINY = Options(
 def searched(start, **options):
     """Return a search from `start`, and its options."""
     start = np.array(start, dtype=np.float64)
-    search = Search(start, start, np.full(len(start), 1.0), np.ones(len(start)))
+    search = Search(start, start, np.full(len(start), 1.0))
     return search, Options(candidates=40, elite=8, **options)
 
 
 def test_a_search_finds_the_least_of_a_quadratic():
-    # Cost 10 + |x - (3, -2)|^2 on one case, ten times that on another: the least is at (3, -2).
+    # Cost 1000 + |x - (3, -2)|^2 on one case, ten times that on another: the least is at (3, -2).
     search, options = searched([0.0, 0.0], least_deviation=0.0)
 
     def costs(vectors):
-        own = 10.0 + ((vectors - np.array([3.0, -2.0])) ** 2).sum(axis=1)
+        own = 1000.0 + ((vectors - np.array([3.0, -2.0])) ** 2).sum(axis=1)
         return np.array([own, 10.0 * own])
 
     for _ in range(30):
         change = advance(search, options, costs)
     assert search.mean == pytest.approx([3.0, -2.0], abs=0.02)
-    # The start costs 10 + 9 + 4 = 23, the least 10: 13 / 23 less.
-    assert change == pytest.approx(-13 / 23, abs=1e-3)
+    # The start costs 1000 + 9 + 4 = 1013, the least 1000.
+    assert change == pytest.approx(-13 / 1013, abs=1e-5)
 
 
 def test_a_coordinate_without_deviation_stays():
@@ -174,9 +174,9 @@ def test_options_that_cannot_be_trained_are_refused(options, message):
 def test_training_improves_on_its_start():
     # Few generations of short runs of two instances, where the start is not far from the best.
     options = replace(TINY, candidates=16, elite=4, generations=8, requests=1_500, instances=(2,))
-    spread = spreads(options.mix().validation_cases(loads=(0.97,)))
-    space = linear_space(spread, options.deviation)
-    search = Search(space.start, space.start, space.deviation, spread)
+    space = linear_space()
+    start = space.starts["loads"]
+    search = Search(start, start, options.deviation * space.scale)
     cases = options.mix().training_cases(0, 0)
     with evaluator(1, "mean-e2e") as players:
 
@@ -185,7 +185,7 @@ def test_training_improves_on_its_start():
 
         for _ in range(options.generations):
             advance(search, options, costs)
-        before, after = costs(np.vstack([space.start, search.mean])).mean(axis=0)
+        before, after = costs(np.vstack([start, search.mean])).mean(axis=0)
     assert after < 0.995 * before
 
 
@@ -210,20 +210,32 @@ def test_a_player_plays_a_case_the_same_after_another():
 
 
 def test_a_set_network_begins_as_the_linear_score_and_trains(tmp_path):
-    spread = np.ones(57)
-    space = set_mlp_space(spread, 0.25, 4, 0)
-    tensors = space.tensors(space.start)
-    linear = linear_space(spread, 0.25)
+    space, linear = set_mlp_space(4, 0), linear_space()
+    tensors = space.tensors(space.starts["need"])
     assert np.array_equal(
-        tensors["skip.weight"][0], linear.tensors(linear.start)["weight"]
-    ) and not np.any(tensors["out.weight"])
+        tensors["skip.weight"][0], linear.tensors(linear.starts["need"])["weight"]
+    )
+    assert not np.any(tensors["out.weight"])
     options = replace(TINY, architecture="set-mlp", hidden=4, generations=1, out=tmp_path / "set")
-    train(options, "")
-    assert read_checkpoint(options.out).card["hidden"] == 4
+    card = train(options, "")
+    assert card["hidden"] == read_checkpoint(options.out).card["hidden"] == 4
+    assert all(row["learned"] > 0 for row in card["evaluation"]["cases"])
 
 
-def test_a_spread_is_zero_where_instances_never_differ():
-    spread = spreads(Mix(instances=(2,), requests=200).validation_cases(loads=(0.9,))[:1])
-    assert spread.shape == (57,)
-    assert not spread[[18, 37, 56]].any()  # accepts is 1 everywhere
-    assert (spread[[0, 4, 15]] > 0).all()
+def test_a_linear_vector_is_in_units_of_its_terms():
+    space = linear_space()
+    assert set(UNIT) == set(NAMES)  # or a feature would have none
+    weight = space.tensors(np.ones(57))["weight"]
+    tokens_left = NAMES.index("tokens_left")
+    # 1 / .36; its product with kv_need, .2 of that unit: 1 / .072.
+    assert weight[tokens_left] == pytest.approx(1 / 0.36)
+    assert weight[2 * 19 + tokens_left] == pytest.approx(1 / 0.072)
+    assert not weight[[18, 37, 56]].any()  # accepts
+
+
+def test_scores_are_changes_of_cost_of_which_a_case_counts_a_tenth():
+    # Against the start: -5 % and -30 %, which counts as -10 %; +50 % and failed, which counts as +100 %.
+    costs = np.array([[1.9, 3.0], [7.0, np.nan]])
+    assert scores_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.075, 0.75])
+    # A start of minus a goodput: from 4 to 4.2 requests a second is 5 % better.
+    assert scores_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
