@@ -4,7 +4,7 @@
 
 Each generation draws candidates from a normal distribution with a mean and a deviation for every coordinate, plays all
 of them on the same new cases (common random numbers), and moves mean and deviation towards those of the elite. A
-candidate's score is the mean over cases of how much less it costs than the start, but no more than a tenth, so that
+candidate's score is the mean over cases of how much less it costs than the start, but no more than MOST_GAIN, so that
 congested cases, where most can be gained, do not decide alone. At the end the best of the last means is chosen on
 validation cases.
 Source: Rubinstein and Kroese, The Cross-Entropy Method, 2004; deviations kept up as in Szita and Lorincz, Learning
@@ -34,10 +34,9 @@ from servegym.simulator.kernel import SIMULATOR_HASH
 from servegym.traces.streams import stream
 
 DECISIONS = ("dispatch",)
-MOST_GAIN, WORST = (
-    0.1,
-    1.0,
-)  # what a case counts at most, as a share of the start's cost; what failed is WORST
+# What a case counts, at most and at least, as a share of the start's cost: congestion, where most can be gained, and
+# what fails shall not decide alone.
+MOST_GAIN, WORST = 0.3, 1.0
 ARRAYS = ("start", "mean", "deviation")  # of a Search
 KEPT_MEANS = 8  # the last means, of which the best is chosen
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
@@ -82,8 +81,10 @@ class Options:
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted", "learned")
     """What is known of output lengths: a prediction with error .5, or what completions teach."""
-    loads: tuple[float, float] = (0.88, 1.08)
+    loads: tuple[float, float] = (0.88, 1.12)
     """Least and largest load."""
+    fitted_share: Real = 0.5
+    """Share of cases with the workload's own, bursty arrivals, where it has such; the others are Poisson."""
     default_share: Real = 0.0
     """Share of cases in the default scenario instead of tight."""
     requests: Whole = 8_000
@@ -96,6 +97,7 @@ class Options:
             self.workloads,
             self.lengths,
             self.loads,
+            self.fitted_share,
             self.default_share,
             self.requests,
         )

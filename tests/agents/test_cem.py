@@ -233,9 +233,9 @@ def test_a_linear_vector_is_in_units_of_its_terms():
     assert not weight[[18, 37, 56]].any()  # accepts
 
 
-def test_scores_are_changes_of_cost_of_which_a_case_counts_a_tenth():
-    # Against the start: -5 % and -30 %, which counts as -10 %; +50 % and failed, which counts as +100 %.
-    costs = np.array([[1.9, 3.0], [7.0, np.nan]])
-    assert scores_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.075, 0.75])
+def test_scores_are_changes_of_cost_cut_to_what_a_case_may_count():
+    # Against the start: -5 % and -40 %, which counts as -30 %; +50 % and failed, which counts as +100 %.
+    costs = np.array([[1.9, 3.0], [6.0, np.nan]])
+    assert scores_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.175, 0.75])
     # A start of minus a goodput: from 4 to 4.2 requests a second is 5 % better.
     assert scores_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
