@@ -61,7 +61,7 @@ class Options:
     """A linear score of each instance, or a small network over the set of instances on top of it."""
     hidden: Whole = 8
     """Width of the network (set-mlp)."""
-    generations: Whole = 50
+    generations: Whole = 120
     """How often candidates are drawn, played and ranked."""
     candidates: Whole = 32
     """Candidates a generation."""
