@@ -42,6 +42,7 @@ def test_a_search_finds_the_least_of_a_quadratic():
         own = 1000.0 + ((vectors - np.array([3.0, -2.0])) ** 2).sum(axis=1)
         return np.array([own, 10.0 * own])
 
+    change = 0.0
     for _ in range(30):
         change = advance(search, options, costs)
     assert search.mean == pytest.approx([3.0, -2.0], abs=0.02)
