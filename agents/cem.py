@@ -4,8 +4,8 @@
 
 Each generation draws candidates from a normal distribution with a mean and a deviation for every coordinate, plays all
 of them on the same new cases (common random numbers), and moves mean and deviation towards those of the elite. A
-candidate's score is the mean over cases of how much less it costs than the start, but no more than MOST_GAIN, so that
-congested cases, where most can be gained, do not decide alone. At the end the best of the last means is chosen on
+candidate's score is the mean over cases of its cost in units of what candidates differ by in that case, so that calm
+cases, where little can be gained, count as much as congested ones. At the end the best of the last means is chosen on
 validation cases.
 Source: Rubinstein and Kroese, The Cross-Entropy Method, 2004; deviations kept up as in Szita and Lorincz, Learning
 Tetris Using the Noisy Cross-Entropy Method, 2006. Left out: correlations between coordinates.
@@ -34,9 +34,8 @@ from servegym.simulator.kernel import SIMULATOR_HASH
 from servegym.traces.streams import stream
 
 DECISIONS = ("dispatch",)
-# What a case counts, at most and at least, as a share of the start's cost: congestion, where most can be gained, and
-# what fails shall not decide alone.
-MOST_GAIN, WORST = 0.3, 1.0
+WORST = 3.0  # a standardised cost is cut to +-WORST; what failed costs as much
+LEAST_RATIO = 1e-4  # of a case's cost: a smaller difference between candidates is none
 ARRAYS = ("start", "mean", "deviation")  # of a Search
 KEPT_MEANS = 8  # the last means, of which the best is chosen
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
@@ -173,31 +172,40 @@ class Search:
         )
 
 
-def scores_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
+def scores_of(costs: np.ndarray) -> np.ndarray:
     """Return the score of each candidate from float64[cases, candidates] of costs: the least is best.
 
-    The mean over cases of (cost - start) / |start| in -MOST_GAIN .. WORST; start: what the start costs, float64[cases].
-    NaN is WORST, and 0 where the start's is NaN or 0.
+    The mean over cases of (cost - median) / (median - first decile), in +-WORST. NaN is WORST.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        change = (costs - start[:, None]) / np.abs(start[:, None])
-    change = np.where(np.isnan(costs), WORST, np.nan_to_num(change, posinf=WORST))
-    return np.clip(change, -MOST_GAIN, WORST).mean(axis=0)
+    ranked = np.where(np.isnan(costs), np.inf, costs)
+    decile, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
+    with np.errstate(invalid="ignore"):  # inf - inf, where half of them failed
+        unit = np.maximum(median - decile, LEAST_RATIO * np.abs(median) + 1e-12)
+        standard = (ranked - median) / unit
+    standard = np.where(np.isinf(ranked), WORST, np.nan_to_num(standard, nan=-WORST))
+    return np.clip(standard, -WORST, WORST).mean(axis=0)
+
+
+def change_of(costs: np.ndarray, start: np.ndarray) -> float:
+    """Return the mean over cases of (cost - start's) / |start's|, float64[cases] each, where both are known."""
+    known = np.isfinite(costs) & np.isfinite(start) & (start != 0)
+    return (
+        float(np.mean((costs[known] - start[known]) / np.abs(start[known]))) if known.any() else 0.0
+    )
 
 
 def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Play one generation and move on; return the score that the mean had in it (scores_of).
+    """Play one generation and move on; return how the mean's costs differ from the start's (change_of).
 
     costs: of vectors [n, N] on the cases of this generation, float64[cases, n].
     """
     candidates = search.ask(options.seed, options.candidates)
     played = costs(np.vstack([candidates, search.start, search.mean]))
-    scores = scores_of(played, played[:, -2])
-    search.tell(candidates, scores[:-2], options)
+    search.tell(candidates, scores_of(played[:, :-2]), options)
     failed = int(np.isnan(played).any(axis=0).sum())
     if failed:
         note(f"generation {search.generation}: {failed} candidates failed; they count as worst")
-    return float(scores[-1])
+    return change_of(played[:, -1], played[:, -2])
 
 
 def train(options: Options, command: str) -> dict[str, Any]:
@@ -254,7 +262,8 @@ def begin(options: Options, space: Space, players: Evaluator) -> tuple[Search, f
         return Search.from_json(kept), kept["wall_s"]
     starts = np.array(list(space.starts.values()))
     costs = costs_of(starts, space, players, options.mix().training_cases(options.seed, 0))
-    start = starts[int(np.argmin(scores_of(costs, costs[:, 0])))]
+    changes = [change_of(own, costs[:, 0]) for own in costs.T]
+    start = starts[int(np.argmin(changes))]
     return Search(start, start, options.deviation * space.scale), 0.0
 
 
@@ -272,7 +281,7 @@ def choose(
     finalists = np.vstack([search.start, *search.means, np.mean(search.means, axis=0)])
     cases = mix.validation_cases()
     costs = costs_of(finalists, space, players, cases)
-    best = int(np.argmin(scores_of(costs, costs[:, 0])[1:])) + 1
+    best = 1 + int(np.argmin(scores_of(costs[:, 1:])))
     untrained = mix.validation_cases(instances=mix.untrained_instances())
     others = costs_of(finalists[[0, best]], space, players, untrained)
     shown = np.vstack([costs[:, [0, best]], others])

@@ -8,7 +8,7 @@ import pytest
 
 from servegym.agents import cem
 from servegym.agents.candidates import NAMES, UNIT, linear_space, set_mlp_space
-from servegym.agents.cem import Options, Search, advance, scores_of, train
+from servegym.agents.cem import Options, Search, advance, change_of, scores_of, train
 from servegym.agents.evaluation import Player, evaluator
 from servegym.agents.objectives import OBJECTIVES, find_objective
 from servegym.agents.scenarios import Mix
@@ -234,9 +234,28 @@ def test_a_linear_vector_is_in_units_of_its_terms():
     assert not weight[[18, 37, 56]].any()  # accepts
 
 
-def test_scores_are_changes_of_cost_cut_to_what_a_case_may_count():
-    # Against the start: -5 % and -40 %, which counts as -30 %; +50 % and failed, which counts as +100 %.
-    costs = np.array([[1.9, 3.0], [6.0, np.nan]])
-    assert scores_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.175, 0.75])
-    # A start of minus a goodput: from 4 to 4.2 requests a second is 5 % better.
-    assert scores_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
+def test_scores_are_standardised_within_each_case():
+    # Eleven candidates that cost 10, 11, ..., 20: median 15, first decile 11, so a unit is 4. On a case where all costs
+    # are a hundred times those, scores are the same.
+    own = np.arange(10.0, 21.0)
+    assert scores_of(np.array([own, 100 * own])) == pytest.approx((own - 15) / 4)
+
+
+def test_what_fails_and_what_is_far_off_is_worst():
+    own = np.array([*np.arange(10.0, 20.0), np.nan, 1e6])
+    scores = scores_of(own[None])
+    assert scores[-2] == scores[-1] == 3.0
+    # With the two at the end, the lower median of twelve is the sixth, 15, and the first decile the second, 11.
+    assert scores[0] == pytest.approx((10 - 15) / 4)
+
+
+def test_where_most_fail_the_others_are_best():
+    assert scores_of(np.array([[1.0, np.nan, np.nan, np.nan]])).tolist() == [-3.0, 3.0, 3.0, 3.0]
+
+
+def test_the_change_is_a_share_of_what_the_start_costs():
+    # -5 % and +50 %; a case in which either failed is left out.
+    costs, start = np.array([1.9, 15.0, np.nan, 1.0]), np.array([2.0, 10.0, 1.0, np.nan])
+    assert change_of(costs, start) == pytest.approx(0.225)
+    # A cost of minus a goodput: from 4 to 4.2 requests a second is 5 % less.
+    assert change_of(np.array([-4.2]), np.array([-4.0])) == pytest.approx(-0.05)
