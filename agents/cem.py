@@ -80,13 +80,13 @@ class Options:
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted", "learned")
     """What is known of output lengths: a prediction with error .5, or what completions teach."""
-    loads: tuple[float, float] = (0.88, 1.12)
+    loads: tuple[float, float] = (0.86, 1.24)
     """Least and largest load."""
     fitted_share: Real = 0.5
     """Share of cases with the workload's own, bursty arrivals, where it has such; the others are Poisson."""
     default_share: Real = 0.0
     """Share of cases in the default scenario instead of tight."""
-    requests: Whole = 8_000
+    requests: Whole = 6_000
     """Requests of a case."""
 
     def mix(self) -> Mix:
