@@ -35,7 +35,9 @@ from servegym.traces.streams import stream
 
 DECISIONS = ("dispatch",)
 WORST = 3.0  # a standardised cost is cut to +-WORST; what failed costs as much
-LEAST_RATIO = 1e-4  # of a case's cost: a smaller difference between candidates is none
+# Bounds of a unit, as shares of a case's cost: a smaller difference is none; where half of the candidates diverge, the
+# others still stand out.
+LEAST_RATIO, MOST_RATIO = 1e-4, 0.05
 ARRAYS = ("start", "mean", "deviation")  # of a Search
 KEPT_MEANS = 8  # the last means, of which the best is chosen
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
@@ -175,12 +177,14 @@ class Search:
 def scores_of(costs: np.ndarray) -> np.ndarray:
     """Return the score of each candidate from float64[cases, candidates] of costs: the least is best.
 
-    The mean over cases of (cost - median) / (median - first decile), in +-WORST. NaN is WORST.
+    The mean over cases of (cost - median) / unit, in +-WORST; unit: median - first decile, between LEAST_RATIO and
+    MOST_RATIO of that decile. NaN is WORST.
     """
     ranked = np.where(np.isnan(costs), np.inf, costs)
     decile, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
     with np.errstate(invalid="ignore"):  # inf - inf, where half of them failed
-        unit = np.maximum(median - decile, LEAST_RATIO * np.abs(median) + 1e-12)
+        size = np.abs(decile) + 1e-9
+        unit = np.clip(median - decile, LEAST_RATIO * size, MOST_RATIO * size)
         standard = (ranked - median) / unit
     standard = np.where(np.isinf(ranked), WORST, np.nan_to_num(standard, nan=-WORST))
     return np.clip(standard, -WORST, WORST).mean(axis=0)

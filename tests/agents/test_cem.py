@@ -235,18 +235,24 @@ def test_a_linear_vector_is_in_units_of_its_terms():
 
 
 def test_scores_are_standardised_within_each_case():
-    # Eleven candidates that cost 10, 11, ..., 20: median 15, first decile 11, so a unit is 4. On a case where all costs
-    # are a hundred times those, scores are the same.
-    own = np.arange(10.0, 21.0)
-    assert scores_of(np.array([own, 100 * own])) == pytest.approx((own - 15) / 4)
+    # Eleven candidates that cost 100, 101, ..., 110: median 105, first decile 101, so a unit is 4. On a case where all
+    # costs are a hundred times those, scores are the same.
+    own = np.arange(100.0, 111.0)
+    assert scores_of(np.array([own, 100 * own])) == pytest.approx((own - 105) / 4)
 
 
 def test_what_fails_and_what_is_far_off_is_worst():
-    own = np.array([*np.arange(10.0, 20.0), np.nan, 1e6])
+    own = np.array([*np.arange(100.0, 110.0), np.nan, 1e6])
     scores = scores_of(own[None])
     assert scores[-2] == scores[-1] == 3.0
-    # With the two at the end, the lower median of twelve is the sixth, 15, and the first decile the second, 11.
-    assert scores[0] == pytest.approx((10 - 15) / 4)
+    # With the two at the end, the lower median of twelve is the sixth, 105, and the first decile the second, 101.
+    assert scores[0] == pytest.approx((100 - 105) / 4)
+
+
+def test_where_half_diverge_the_others_stand_out():
+    # First decile 10.1, median 30: a unit is .05 of 10.1, so that those near 10 are more than WORST units below.
+    own = np.array([10.0, 10.1, 10.2, 10.3, 30.0, 30.1, 30.2, 30.3, 30.4])
+    assert scores_of(own[None])[:5].tolist() == [-3.0, -3.0, -3.0, -3.0, 0.0]
 
 
 def test_where_most_fail_the_others_are_best():
