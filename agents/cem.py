@@ -34,7 +34,7 @@ from servegym.simulator.kernel import SIMULATOR_HASH
 from servegym.traces.streams import stream
 
 DECISIONS = ("dispatch",)
-WORST = 3.0  # a standardised cost is cut to +-WORST; what failed costs as much
+BEST, WORST = -3.0, 12.0  # bounds of a standardised cost; what fails costs WORST
 # Bounds of a unit, as shares of a case's cost: a smaller difference is none; where half of the candidates diverge, the
 # others still stand out.
 LEAST_RATIO, MOST_RATIO = 1e-4, 0.05
@@ -68,7 +68,7 @@ class Options:
     """Candidates a generation."""
     elite: Whole = 8
     """How many of them the next mean and deviation come from."""
-    deviation: Real = 0.12
+    deviation: Real = 0.09
     """First deviation of a weight, in units of candidates.py; the start has length 1."""
     least_deviation: Real = 0.03
     """What deviations do not fall below."""
@@ -177,8 +177,8 @@ class Search:
 def scores_of(costs: np.ndarray) -> np.ndarray:
     """Return the score of each candidate from float64[cases, candidates] of costs: the least is best.
 
-    The mean over cases of (cost - median) / unit, in +-WORST; unit: median - first decile, between LEAST_RATIO and
-    MOST_RATIO of that decile. NaN is WORST.
+    The mean over cases of (cost - median) / unit, in BEST .. WORST; unit: median - first decile, between LEAST_RATIO
+    and MOST_RATIO of that decile. NaN is WORST.
     """
     ranked = np.where(np.isnan(costs), np.inf, costs)
     decile, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
@@ -186,8 +186,8 @@ def scores_of(costs: np.ndarray) -> np.ndarray:
         size = np.abs(decile) + 1e-9
         unit = np.clip(median - decile, LEAST_RATIO * size, MOST_RATIO * size)
         standard = (ranked - median) / unit
-    standard = np.where(np.isinf(ranked), WORST, np.nan_to_num(standard, nan=-WORST))
-    return np.clip(standard, -WORST, WORST).mean(axis=0)
+    standard = np.where(np.isinf(ranked), WORST, np.nan_to_num(standard, nan=BEST))
+    return np.clip(standard, BEST, WORST).mean(axis=0)
 
 
 def change_of(costs: np.ndarray, start: np.ndarray) -> float:

@@ -244,19 +244,19 @@ def test_scores_are_standardised_within_each_case():
 def test_what_fails_and_what_is_far_off_is_worst():
     own = np.array([*np.arange(100.0, 110.0), np.nan, 1e6])
     scores = scores_of(own[None])
-    assert scores[-2] == scores[-1] == 3.0
+    assert scores[-2] == scores[-1] == 12.0
     # With the two at the end, the lower median of twelve is the sixth, 105, and the first decile the second, 101.
     assert scores[0] == pytest.approx((100 - 105) / 4)
 
 
 def test_where_half_diverge_the_others_stand_out():
-    # First decile 10.1, median 30: a unit is .05 of 10.1, so that those near 10 are more than WORST units below.
+    # First decile 10.1, median 30: a unit is .05 of 10.1, so that those near 10 are more than three units below.
     own = np.array([10.0, 10.1, 10.2, 10.3, 30.0, 30.1, 30.2, 30.3, 30.4])
     assert scores_of(own[None])[:5].tolist() == [-3.0, -3.0, -3.0, -3.0, 0.0]
 
 
 def test_where_most_fail_the_others_are_best():
-    assert scores_of(np.array([[1.0, np.nan, np.nan, np.nan]])).tolist() == [-3.0, 3.0, 3.0, 3.0]
+    assert scores_of(np.array([[1.0, np.nan, np.nan, np.nan]])).tolist() == [-3.0, 12.0, 12.0, 12.0]
 
 
 def test_the_change_is_a_share_of_what_the_start_costs():
