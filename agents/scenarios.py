@@ -81,7 +81,7 @@ class Mix:
     instances: tuple[int, ...] = (4, 16)
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     lengths: tuple[str, ...] = ("predicted", "learned")
-    loads: tuple[float, float] = (0.86, 1.24)
+    loads: tuple[float, float] = (0.88, 1.12)
     fitted_share: float = 0.5
     default_share: float = 0.0
     requests: int = 6_000
