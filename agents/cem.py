@@ -253,9 +253,12 @@ def train(options: Options, command: str) -> dict[str, Any]:
                 wall_s = spent_s + time.monotonic() - begun_s
                 save(options, search, wall_s)
                 note(progress(options, search, change, wall_s))
-            vector, evaluation = choose(search, space, players, mix)
+            vector, evaluation = choose(search, space, players, options)
     except KeyboardInterrupt:
-        note(f"{search.generation} generations are in {state_file(options)}; go on with --resume")
+        if search.generation:
+            note(
+                f"{search.generation} generations are in {state_file(options)}; go on with --resume"
+            )
         raise
     card = {
         "decision": "dispatch",
@@ -294,9 +297,13 @@ def costs_of(
 
 
 def choose(
-    search: Search, space: Space, players: Evaluator, mix: Mix
+    search: Search, space: Space, players: Evaluator, options: Options
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the best of the last means and of their average on validation cases, and what it does there."""
+    """Return the best of the last means and of their average on validation cases, and what it does there.
+
+    Also on fleets of sizes that were not trained on; beside it the start. Values are the objective's numbers.
+    """
+    mix, sign = options.mix(), 1.0 if find_objective(options.objective).better == "lower" else -1.0
     finalists = np.vstack([search.start, *search.means, np.mean(search.means, axis=0)])
     cases = mix.validation_cases()
     costs = costs_of(finalists, space, players, cases)
@@ -305,15 +312,18 @@ def choose(
     others = costs_of(finalists[[0, best]], space, players, untrained)
     shown = np.vstack([costs[:, [0, best]], others])
     rows = [
-        asdict(case) | {"start": known(before), "learned": known(after)}
-        for case, (before, after) in zip([*cases, *untrained], shown, strict=True)
+        asdict(case) | {"start": as_json(before), "learned": as_json(after)}
+        for case, (before, after) in zip([*cases, *untrained], sign * shown, strict=True)
     ]
-    return finalists[best], {"cost": "what is minimised", "cases": rows}
+    note(
+        f"on {len(rows)} validation cases: {changes_of(shown[:, 1:], shown[:, 0])[0]:+.2%} of the start's"
+    )
+    return finalists[best], {"seeds": "validation", "cases": rows}
 
 
-def known(cost: float) -> float | None:
-    """Return the cost as JSON has it: None for a run that failed."""
-    return None if np.isnan(cost) else float(cost)
+def as_json(value: float) -> float | None:
+    """Return the number as JSON has it: None for a run that failed."""
+    return None if np.isnan(value) else float(value)
 
 
 def progress(options: Options, search: Search, change: float, wall_s: float) -> str:
