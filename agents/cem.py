@@ -241,7 +241,8 @@ def train(options: Options, command: str) -> dict[str, Any]:
     space = linear_space()
     if options.architecture == "set-mlp":
         space = set_mlp_space(options.hidden, options.seed)
-    search, spent_s = Search(*[np.zeros(0)] * 4), 0.0
+    nothing = np.zeros(0)
+    search, spent_s = Search(nothing, nothing, nothing, nothing), 0.0
     try:
         with evaluator(options.workers, options.objective) as players:
             search, spent_s = begin(options, space, players)
