@@ -82,7 +82,7 @@ class Options:
     """How far the mean moves towards that of the elite, in (0, 1]."""
     deviation_step: Real = 0.3
     """How far deviations move, in (0, 1]."""
-    instances: tuple[int, ...] = (4, 16)
+    instances: tuple[int, ...] = (4, 6, 12, 16)
     """Fleet sizes."""
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
