@@ -5,8 +5,8 @@
 Each generation draws candidates from a normal distribution with a mean and a deviation for every coordinate, plays all
 of them on the same new cases (common random numbers), and moves mean and deviation towards those of the elite. A
 candidate's score is first the mean over cases of how its cost differs from the start's, which finds what helps in
-congestion; then, with the first deviations again, of its cost in units of what candidates differ by in each case, so
-that calm cases, where little can be gained, count as much. At the end the best of the last means is chosen on
+congestion; then, with the first deviations again, that and its cost in units of what candidates differ by in each case,
+so that calm cases, where little can be gained, count too. At the end the best of the means since then is chosen on
 validation cases.
 Source: Rubinstein and Kroese, The Cross-Entropy Method, 2004; deviations kept up as in Szita and Lorincz, Learning
 Tetris Using the Noisy Cross-Entropy Method, 2006. Left out: correlations between coordinates.
@@ -40,9 +40,10 @@ MOST_GAIN, MOST_LOSS = (
     1.0,
 )  # what a case counts, as a share of the start's cost; what fails is MOST_LOSS
 MOST_UNITS = 3.0  # what a case counts later, in units of what candidates differ by in it; what fails counts as much
+UNITS_A_CHANGE = 10.0  # a tenth of the cost weighs as much as one of these units
 LEAST_RATIO = 1e-4  # of a case's cost: a smaller difference between candidates is none
 ARRAYS = ("start", "mean", "deviation", "scale")  # of a Search
-KEPT_MEANS = 8  # the last means, of which the best is chosen
+KEPT_MEANS = 40  # the last means, of which the best is chosen
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
 Real = Annotated[float, tyro.conf.arg(metavar="X")]
 
@@ -65,7 +66,7 @@ class Options:
     """A linear score of each instance, or a small network over the set of instances on top of it."""
     hidden: Whole = 8
     """Width of the network (set-mlp)."""
-    generations: Whole = 100
+    generations: Whole = 70
     """How often candidates are drawn, played and ranked."""
     coarse: Whole = 30
     """How many of them, at first, rank by the change of the cost."""
@@ -81,7 +82,7 @@ class Options:
     """How far the mean moves towards that of the elite, in (0, 1]."""
     deviation_step: Real = 0.3
     """How far deviations move, in (0, 1]."""
-    instances: tuple[int, ...] = (4, 16)
+    instances: tuple[int, ...] = (4, 6, 12, 16)
     """Fleet sizes."""
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
@@ -210,6 +211,11 @@ def standard_of(costs: np.ndarray) -> np.ndarray:
     return np.clip(standard, -MOST_UNITS, MOST_UNITS).mean(axis=0)
 
 
+def scores_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return the score of each candidate by both: its standardised cost, and UNITS_A_CHANGE times its change."""
+    return standard_of(costs) + UNITS_A_CHANGE * changes_of(costs, start)
+
+
 def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.ndarray]) -> float:
     """Play one generation and move on; return how the mean's costs differ from the start's (changes_of).
 
@@ -219,7 +225,8 @@ def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.n
     played = costs(np.vstack([candidates, search.start, search.mean]))
     changes = changes_of(played, played[:, -2])
     is_coarse = search.generation < options.coarse
-    search.tell(candidates, changes[:-2] if is_coarse else standard_of(played[:, :-2]), options)
+    scores = changes if is_coarse else scores_of(played, played[:, -2])
+    search.tell(candidates, scores[:-2], options)
     if search.generation == options.coarse:
         search.deviation = options.deviation * search.scale
     failed = int(np.isnan(played).any(axis=0).sum())
@@ -308,7 +315,7 @@ def choose(
     finalists = np.vstack([search.start, *search.means, np.mean(search.means, axis=0)])
     cases = mix.validation_cases()
     costs = costs_of(finalists, space, players, cases)
-    best = 1 + int(np.argmin(standard_of(costs[:, 1:])))
+    best = 1 + int(np.argmin(scores_of(costs, costs[:, 0])[1:]))
     untrained = mix.validation_cases(instances=mix.untrained_instances())
     others = costs_of(finalists[[0, best]], space, players, untrained)
     shown = np.vstack([costs[:, [0, best]], others])

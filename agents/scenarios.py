@@ -78,7 +78,7 @@ class Mix:
     ValueError for a name that there is not, or a number out of range.
     """
 
-    instances: tuple[int, ...] = (4, 16)
+    instances: tuple[int, ...] = (4, 6, 12, 16)
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     lengths: tuple[str, ...] = ("predicted", "learned")
     loads: tuple[float, float] = (0.88, 1.12)

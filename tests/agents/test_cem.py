@@ -8,7 +8,7 @@ import pytest
 
 from servegym.agents import cem
 from servegym.agents.candidates import NAMES, UNIT, linear_space, set_mlp_space
-from servegym.agents.cem import Options, Search, advance, changes_of, standard_of, train
+from servegym.agents.cem import Options, Search, advance, changes_of, scores_of, standard_of, train
 from servegym.agents.evaluation import Player, evaluator
 from servegym.agents.objectives import OBJECTIVES, find_objective
 from servegym.agents.scenarios import Mix
@@ -262,6 +262,12 @@ def test_a_change_is_a_share_of_what_the_start_costs():
     assert changes_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
     # Nothing is said where the start failed.
     assert changes_of(np.array([[1.9], [1.0]]), np.array([2.0, np.nan])) == pytest.approx([-0.05])
+
+
+def test_the_later_score_is_the_sum_of_both():
+    costs, start = np.array([[1.9, 2.0, 2.2]]), np.array([2.0])
+    # Changes -5, 0 and +10 %, ten times that; the median is 2, the first decile 1.9, so a unit is .1.
+    assert scores_of(costs, start) == pytest.approx([-1.5, 0.0, 3.0])
 
 
 def test_deviations_begin_again_after_the_coarse_generations():
