@@ -10,11 +10,13 @@ places of their first episode, reached with least-requests, so that not all are 
 """
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from servegym.agents.scenarios import LENGTHS, TRAINING_SEEDS
 from servegym.agents.set_policy import EXISTS, ROWS
 from servegym.baselines.features import LIMIT
 from servegym.envs.sb3 import SB3VecEnv
@@ -26,11 +28,11 @@ SEATS, WAITING = 128.0, 16.0  # scales of features 0 and 1 on the tight cluster
 
 
 class FleetVecEnv(VecEnv):
-    """Groups of Dispatch environments side by side; each a pair (fleet size, workload) at `loads_each` loads.
+    """Groups of Dispatch environments side by side, one for each size, workload, knowledge of lengths and load.
 
-    sizes: instances of a fleet. replicas: sub-environments of a group, which play the same requests. loads: least and
-    largest. tau_s: the horizon of discounting in seconds of the cluster (see `discounts`). cluster: further fields of
-    ClusterConfig. ValueError for options that Dispatch does not take.
+    sizes: instances of a fleet. lengths: of LENGTHS (scenarios.py). loads: least and largest. replicas: sub-environments
+    of a group, which play the same requests. options: further ones of Dispatch (reward, slo, system). ValueError for
+    what Dispatch does not take.
     """
 
     def __init__(
@@ -38,18 +40,18 @@ class FleetVecEnv(VecEnv):
         sizes: Sequence[int] = (4, 8, 16),
         workloads: Sequence[str] = ("azure-conv", "sharegpt"),
         *,
+        lengths: Sequence[str] = ("predicted",),
         loads: tuple[float, float] = (0.85, 1.05),
-        loads_each: int = 2,
+        loads_each: int = 1,
         replicas: int = 8,
-        episode_requests: int = 6_000,
-        cluster: dict[str, Any] | None = None,
-        reward: str = "latency",
+        requests: int = 6_000,
         seed: int = 0,
+        **options: Any,
     ) -> None:
-        self.largest, self.replicas = max(sizes), replicas
-        cells = [(m, workload) for m in sizes for workload in workloads for _ in range(loads_each)]
+        cells = list(product(sizes, workloads, lengths, range(loads_each)))
+        self.largest, self.replicas, self.requests = max(sizes), replicas, requests
         self.loads = stratified(loads, len(cells), seed)
-        self.groups = [
+        self.envs = [
             SB3VecEnv(
                 "servegym/Dispatch-v0",
                 replicas,
@@ -57,16 +59,16 @@ class FleetVecEnv(VecEnv):
                 features={"queues": []},
                 workload=workload,
                 load=load,
-                episode_requests=episode_requests,
+                episode_requests=requests,
                 horizon_s=None,
-                cluster={**(cluster or {}), "instances": m},
-                reward=reward,
+                cluster={"scenario": "tight", "instances": m, **LENGTHS[known]},
+                **options,
             )
-            for (m, workload), load in zip(cells, self.loads, strict=True)
+            for (m, workload, known, _), load in zip(cells, self.loads, strict=True)
         ]
-        self.n_instances = np.repeat([m for m, _ in cells], replicas)
+        self.n_instances = np.repeat([m for m, *_ in cells], replicas)
         self.group_of = np.repeat(np.arange(len(cells)), replicas)
-        self.episode_requests, self._first_seed = episode_requests, seed
+        self._first_seed = seed
         n = len(self.group_of)
         self._observations = {
             "cluster": np.zeros((n, len(ROWS["cluster"])), np.float32),
@@ -84,7 +86,7 @@ class FleetVecEnv(VecEnv):
     @property
     def rates_per_s(self) -> np.ndarray:
         """The requests per second of each sub-environment, float64[N]."""
-        rates = [group.vector.options.traces.rate_per_s for group in self.groups]
+        rates = [group.vector.options.traces.rate_per_s for group in self.envs]
         return np.repeat(rates, self.replicas)
 
     def discounts(self, tau_s: float) -> np.ndarray:
@@ -95,10 +97,10 @@ class FleetVecEnv(VecEnv):
         """Begin again: with the seed of `seed()`, or of the constructor, group g at episode g / groups."""
         first = self._first_seed if self._seeds[0] is None else self._seeds[0]
         self._reset_seeds()
-        for g, group in enumerate(self.groups):
+        for g, group in enumerate(self.envs):
             group._seeds = [group_seed(first, g)] * self.replicas
             group.reset()
-            for _ in range(g * self.episode_requests // len(self.groups)):
+            for _ in range(g * self.requests // len(self.envs)):
                 seen = group.vector.batch.split(group.vector.batch.table.observations)["instances"]
                 group.step(np.argmin(seen[:, :, 0] * SEATS + seen[:, :, 1] * WAITING, 1))
             self._see(g, group.vector.batch.split(group.vector.batch.table.observations))
@@ -112,7 +114,7 @@ class FleetVecEnv(VecEnv):
         """Return observations, rewards float32[N], dones bool[N] and infos."""
         rewards, dones = np.empty(self.num_envs, np.float32), np.empty(self.num_envs, bool)
         infos: list[dict[str, Any]] = []
-        for g, group in enumerate(self.groups):
+        for g, group in enumerate(self.envs):
             here = self._places(g)
             seen, rewards[here], dones[here], told = group.step(self._actions[here])
             self._see(g, seen)
@@ -122,7 +124,7 @@ class FleetVecEnv(VecEnv):
     def action_masks(self) -> np.ndarray:
         """Return bool[N, largest]: the instances that exist and accept."""
         masks = np.zeros((self.num_envs, self.largest), bool)
-        for g, group in enumerate(self.groups):
+        for g, group in enumerate(self.envs):
             here = self._places(g)
             masks[here, : self.n_instances[here.start]] = group.action_masks()
         return masks
@@ -176,7 +178,7 @@ class FleetVecEnv(VecEnv):
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Return what SB3VecEnv says: episode statistics are there, other wrappers are not."""
-        return self.groups[0].env_is_wrapped(wrapper_class, [0]) * len(
+        return self.envs[0].env_is_wrapped(wrapper_class, [0]) * len(
             list(self._get_indices(indices))
         )
 
@@ -184,9 +186,12 @@ class FleetVecEnv(VecEnv):
 def stratified(bounds: tuple[float, float], n: int, seed: int) -> list[float]:
     """Return n draws, one of each n-th part of the range, in random order."""
     rng = stream(seed, "training loads")
-    return [bounds[0] + (bounds[1] - bounds[0]) * (k + rng.random()) / n for k in rng.permutation(n)]
+    return [
+        bounds[0] + (bounds[1] - bounds[0]) * (k + rng.random()) / n for k in rng.permutation(n)
+    ]
 
 
 def group_seed(seed: int, g: int) -> int:
-    """Return the environment seed of group g."""
-    return int(np.random.SeedSequence(seed, spawn_key=(g,)).generate_state(1)[0])
+    """Return the environment seed of group g, of TRAINING_SEEDS."""
+    rng = stream(seed, f"training group {g}")
+    return int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop))

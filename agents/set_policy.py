@@ -100,29 +100,26 @@ class SetNetwork(nn.Module):
 
 
 class SetCritic(nn.Module):
-    """The value of a state, float32[B, 1]: an MLP of what the instances have on average, squared and at most."""
+    """The value of a state, float32[B, 1]: an MLP of the mean over instances of what a layer says of each."""
 
     def __init__(self, hidden: int = 64) -> None:
         super().__init__()
-        n_in = 3 * N_INSTANCE + N_REQUEST + N_CLUSTER + 1
-        self.layers = nn.Sequential(
-            nn.Linear(n_in, hidden),
-            nn.Tanh(),
-            nn.Linear(hidden, hidden),
-            nn.Tanh(),
-            nn.Linear(hidden, 1),
-        )
+        n_context = N_REQUEST + N_CLUSTER + 1
+        self.encoder = nn.Linear(N_INSTANCE + n_context, hidden)
+        self.layers = nn.Sequential(nn.Linear(hidden + n_context, hidden), nn.Tanh())
+        self.out = nn.Linear(2 * hidden, 1)
 
     def forward(
-        self,
-        instances: torch.Tensor,
-        request: torch.Tensor,
-        cluster: torch.Tensor,
+        self, instances: torch.Tensor, request: torch.Tensor, cluster: torch.Tensor
     ) -> torch.Tensor:
         """Return float32[B, 1]."""
         count = torch.full_like(request[:, :1], instances.shape[1] / MANY_INSTANCES)
-        mean, square, most = instances.mean(1), (instances**2).mean(1), instances.amax(1)
-        return self.layers(torch.cat([mean, square, most, request, cluster, count], 1))
+        context = torch.cat([request, cluster, count], 1)
+        of_instance, of_context = self.encoder.weight.tensor_split([N_INSTANCE], 1)
+        common = torch.addmm(self.encoder.bias, context, of_context.T)
+        pooled = torch.tanh(instances @ of_instance.T + common[:, None]).mean(1)
+        mixed = self.layers(torch.cat([pooled, context], 1))
+        return self.out(torch.cat([pooled, mixed], 1))
 
 
 class Rows(BaseFeaturesExtractor):
@@ -150,11 +147,10 @@ class SetActorCritic(nn.Module):
     def forward_actor(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the logits, NOT_ACCEPTING where an instance is padding or does not accept the request."""
         logits = torch.full_like(rows["instances"][:, :, 0], NOT_ACCEPTING)
-        for which, parts in by_size(rows):
-            m = parts[0].shape[1]
-            logits[which, :m] = torch.where(
-                parts[0][:, :, ACCEPTS] > 0, self.actor(*parts), NOT_ACCEPTING
-            )
+        for which, (instances, request, cluster) in by_size(rows):
+            found = self.actor(instances, request, cluster)
+            found = torch.where(instances[:, :, ACCEPTS] > 0, found, NOT_ACCEPTING)
+            logits[which, : instances.shape[1]] = found
         return logits
 
     def forward_critic(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -165,14 +161,19 @@ class SetActorCritic(nn.Module):
         return values
 
 
-def by_size(
-    rows: dict[str, torch.Tensor],
-) -> Iterator[tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
+Which = torch.Tensor | slice
+Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def by_size(rows: dict[str, torch.Tensor]) -> Iterator[tuple[Which, Parts]]:
     """Yield the observations of each fleet size: which they are, and instances, request and cluster without padding."""
     instances, request, cluster = rows["instances"], rows["request"], rows["cluster"]
-    sizes = rows[EXISTS].sum(1).long() if EXISTS in rows else torch.tensor([instances.shape[1]])
-    for m in sizes.unique().tolist():
-        which = torch.nonzero(sizes == m).squeeze(1) if EXISTS in rows else torch.arange(len(request))
+    if EXISTS not in rows:
+        yield slice(None), (instances, request, cluster)
+        return
+    sizes = rows[EXISTS].sum(1).long()
+    for m in torch.nonzero(torch.bincount(sizes)).flatten().tolist():
+        which = torch.nonzero(sizes == m).squeeze(1)
         yield which, (instances[which, :m], request[which], cluster[which])
 
 
