@@ -142,8 +142,7 @@ def learned_system(wanted: str, file: str) -> System:
             f"system = {wanted!r}; must be {FAMILY}:FILE, then settings: {FAMILY}:FILE,order=sjf"
         )
     name, checkpoint = load_checkpoint(file)
-    card = checkpoint.card
-    architecture = ARCHITECTURES[card["decision"], card["architecture"]]
+    architecture = ARCHITECTURES[checkpoint.design]
     parts = {part: name for part, kind in PARTS.items() if kind in architecture.functions}
     dispatch = parts.pop("dispatch")
     return System(

@@ -12,10 +12,10 @@ import numpy as np
 
 from servegym.baselines.learned import linear, set_mlp
 from servegym.baselines.learned.checkpoint import (
-    SHIPPED,
     Checkpoint,
     checkpoint_bytes,
     feature_names,
+    name_of,
     parsed_checkpoint,
 )
 from servegym.simulator.policy import Policy
@@ -29,11 +29,12 @@ Tensors = dict[str, np.ndarray]
 class Architecture:
     """How the tensors of one (decision, architecture) become policies.
 
-    pack: tensors to float64[W]. memory: (weights, config) to floats. functions: by the kind of policy; a system has all
-    of them. settings: fields of ClusterConfig that a system of it sets, too.
+    pack: tensors to float64[W]. size: what W is, of packed weights. memory: (weights, config) to floats. functions: by
+    the kind of policy; a system has all of them. settings: fields of ClusterConfig that a system of it sets, too.
     """
 
     pack: Callable[[Tensors], np.ndarray]
+    size: Callable[[np.ndarray], int]
     memory: Callable[[np.ndarray, Any], int]
     functions: Mapping[str, Callable[..., Any]]
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -41,10 +42,10 @@ class Architecture:
 
 ARCHITECTURES = {
     ("dispatch", "linear"): Architecture(
-        linear.pack, linear.memory_size, {"dispatch": linear.learned_linear}
+        linear.pack, linear.size, linear.memory_size, {"dispatch": linear.learned_linear}
     ),
     ("dispatch", "set-mlp"): Architecture(
-        set_mlp.pack, set_mlp.memory_size, {"dispatch": set_mlp.learned_set_mlp}
+        set_mlp.pack, set_mlp.size, set_mlp.memory_size, {"dispatch": set_mlp.learned_set_mlp}
     ),
 }
 
@@ -53,13 +54,30 @@ _COMPILED: dict[Callable[..., Any], Any] = {}  # of all learned policies
 
 @dataclass(frozen=True, eq=False)
 class LearnedPolicy(Policy):
-    """A policy with weights. Pickled with them: another process needs no file, and a file that changed does no harm."""
+    """A policy with weights, as its architecture packs them; ValueError for others.
+
+    Pickled with them: another process needs no file, and a file that changed meanwhile does no harm.
+    """
 
     design: tuple[str, str] = ("", "")  # decision, architecture
     sha256: str = ""  # of the file of its tensors
 
+    def __post_init__(self) -> None:
+        weights, architecture = self.weights, ARCHITECTURES[self.design]
+        is_plain = isinstance(weights, np.ndarray) and weights.dtype == np.float64
+        if not is_plain or weights.ndim != 1 or len(weights) == 0:
+            raise ValueError(f"{self.name}: weights = {weights!r}; must be float64[W], packed")
+        if len(weights) != architecture.size(weights):
+            wanted = architecture.size(weights)
+            raise ValueError(f"{self.name}: {len(weights)} weights; {self.design[1]} has {wanted}")
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return policy_of, (self.design, self.kind, self.weights, self.name, self.sha256)
+
+    def memory_size(self, config: Any) -> int:
+        """Return the floats of memory that the policy needs with this config."""
+        assert self.weights is not None
+        return ARCHITECTURES[self.design].memory(self.weights, config)
 
 
 def policy_of(
@@ -81,7 +99,6 @@ def policy_of(
         kind=kind,
         function=architecture.functions[kind],
         source=f"learned; sha256 {sha256[:16]}" if sha256 else "learned",
-        memory=lambda config: architecture.memory(weights, config),
         weights=weights,
         _compiled=_COMPILED,
         design=design,
@@ -101,12 +118,16 @@ def load_checkpoint(file: str) -> tuple[str, Checkpoint]:
     return name, checkpoint
 
 
+def kinds_of(checkpoint: Checkpoint) -> list[str]:
+    """Return the kinds of the policies that a checkpoint is."""
+    return list(ARCHITECTURES[checkpoint.design].functions)
+
+
 def load_policy(kind: str, file: str) -> LearnedPolicy:
     """Return the policy of a kind in a checkpoint, by shipped name or path; ValueError that says what is wrong."""
     name, checkpoint, policies = _loaded(file)
     if kind not in policies:
-        card = checkpoint.card
-        design = card["decision"], card["architecture"]
+        design = checkpoint.design
         weights = ARCHITECTURES[design].pack(dict(checkpoint.tensors))
         policies[kind] = policy_of(design, kind, weights, name, checkpoint.sha256)
     return policies[kind]
@@ -114,7 +135,7 @@ def load_policy(kind: str, file: str) -> LearnedPolicy:
 
 def _loaded(file: str) -> tuple[str, Checkpoint, dict[str, LearnedPolicy]]:
     path, *content = checkpoint_bytes(file)
-    name = f"{FAMILY}:{path.stem if path.parent == SHIPPED else path}"
+    name = f"{FAMILY}:{name_of(path)}"
     known = _READ.get(name)
     if known is None or known[0] != tuple(content):
         known = (content[0], content[1]), parsed_checkpoint(path, content[0], content[1]), {}

@@ -46,6 +46,11 @@ class Checkpoint:
         _check_tensors(self.tensors, layout.shapes(self.hidden))
 
     @property
+    def design(self) -> tuple[str, str]:
+        """Its decision and its architecture."""
+        return self.card["decision"], self.card["architecture"]
+
+    @property
     def hidden(self) -> int:
         """The width of hidden layers; 0 for an architecture that has none."""
         return self.card.get("hidden", 0)
@@ -84,6 +89,11 @@ def checkpoint_path(file: str | Path) -> Path:
         return path
     hint = f"shipped: {near_match(file, shipped)}" if shipped else "none are shipped"
     raise ValueError(f"checkpoint = {str(file)!r}; there is no file {path} ({hint})")
+
+
+def name_of(path: Path) -> str:
+    """Return what a checkpoint is called from anywhere: its shipped name, or the path."""
+    return path.stem if path.parent == SHIPPED else str(path)
 
 
 def read_checkpoint(file: str | Path) -> Checkpoint:

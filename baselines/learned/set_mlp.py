@@ -21,6 +21,7 @@ from servegym.baselines.features import (
     fill_instance,
     fill_request,
 )
+from servegym.baselines.learned.dense import CACHED_BY, LANES, dense
 from servegym.baselines.learned.layouts import N_PRODUCTS
 from servegym.baselines.learned.linear import ACCEPTS, linear_score, weigh
 from servegym.simulator.config import ClusterConfig
@@ -28,32 +29,48 @@ from servegym.simulator.kernel import kernel
 from servegym.simulator.views import HOLD, n_instances
 
 N_CONTEXT = N_REQUEST + N_CLUSTER  # r and c, beside each other
+ZERO, NO_LIMIT = np.float32(0.0), np.float32(-np.inf)
 MARK = 1  # the hidden width H stands before the weights
 
 
 def pack(tensors: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the weights as the function reads them: H, then each matrix transposed and flat, in the order below."""
+    """Return the weights as Weights has them, behind H: the hidden width, filled up with zeros to whole LANES."""
     encoder, head = tensors["encoder.weight"].T, tensors["head.weight"].T
-    hidden = encoder.shape[1]
-    parts = [
-        np.array([hidden]),
-        encoder[:N_INSTANCE],  # N_INSTANCE x H
-        encoder[N_INSTANCE:],  # N_CONTEXT x H
-        tensors["encoder.bias"],  # H
-        head[:hidden],  # H x H, of h
-        head[hidden:],  # H x H, of pooled
-        tensors["head.bias"],  # H
-        tensors["out.weight"],  # H
-        tensors["out.bias"],  # 1
-        tensors["skip.weight"],  # 3 N_INSTANCE
+    given = encoder.shape[1]
+    hidden = -(-given // LANES) * LANES
+    matrices = [
+        (N_INSTANCE, encoder[:N_INSTANCE]),
+        (N_CONTEXT, encoder[N_INSTANCE:]),
+        (1, tensors["encoder.bias"]),
+        (hidden, head[:given]),
+        (hidden, head[given:]),
+        (1, tensors["head.bias"]),
+        (1, tensors["out.weight"]),
     ]
-    flat = np.concatenate([np.asarray(part, np.float32).ravel() for part in parts])
-    return np.append(flat, np.zeros(len(flat) % 2, np.float32)).view(np.float64)
+    flat = [np.array([hidden]), *(filled(part, rows, hidden) for rows, part in matrices)]
+    flat += [tensors["out.bias"], tensors["skip.weight"]]
+    numbers = np.concatenate([np.asarray(part, np.float32).ravel() for part in flat])
+    return np.append(numbers, np.zeros(len(numbers) % 2, np.float32)).view(np.float64)
+
+
+def filled(part: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """Return a matrix, or a vector as one row, with zeros up to so many rows and columns."""
+    matrix = np.zeros((rows, columns), np.float32)
+    part = np.atleast_2d(part)
+    matrix[: part.shape[0], : part.shape[1]] = part
+    return matrix
 
 
 def hidden_of(weights: np.ndarray) -> int:
     """Return the hidden width of packed weights."""
     return int(weights[:1].view(np.float32)[0])
+
+
+def size(weights: np.ndarray) -> int:
+    """Return how many packed weights of that hidden width there are."""
+    hidden = hidden_of(weights)
+    numbers = MARK + (N_INSTANCE + N_CONTEXT + 2 * hidden + 3) * hidden + 1 + N_PRODUCTS
+    return (numbers + 1) // 2
 
 
 def scratch_size(hidden: int, instances: int) -> int:
@@ -92,6 +109,10 @@ class Scratch(NamedTuple):
     scores: np.ndarray  # instances: the linear score
     accepts: np.ndarray  # instances
     h: np.ndarray  # instances x H, flat
+
+
+for _names in (Weights, Scratch):
+    setattr(_names, CACHED_BY, _names._fields)
 
 
 @kernel
@@ -146,28 +167,11 @@ def copy_into(row, source):
 
 
 @kernel
-def add_product(row, matrix, out):
-    """Add row @ matrix to out, [H], in place; matrix: flat, a row of H for each value of row."""
-    hidden = out.shape[0]
-    for j in range(row.shape[0]):
-        value, begin = row[j], j * hidden
-        for k in range(hidden):
-            out[k] += value * matrix[begin + k]
-
-
-@kernel
-def rectify(row):
-    """Set what is below 0 to 0, in place."""
-    for k in range(row.shape[0]):
-        row[k] = max(row[k], np.float32(0.0))
-
-
-@kernel
 def begin_decision(weights, scratch):
     """Work out what is the same for all instances, from scratch.context."""
     weigh(weights.skip, scratch.context, scratch.skip)
-    copy_into(scratch.base, weights.encoder_bias)
-    add_product(scratch.context, weights.encoder_context, scratch.base)
+    bias = weights.encoder_bias
+    dense(scratch.context, weights.encoder_context, bias, NO_LIMIT, scratch.base)
     scratch.pooled[:] = 0
 
 
@@ -176,9 +180,7 @@ def encode(weights, scratch, row, i):
     """Take the row of instance i in: h_i, its part of the mean, and its linear score."""
     hidden = scratch.base.shape[0]
     h = scratch.h[i * hidden : (i + 1) * hidden]
-    copy_into(h, scratch.base)
-    add_product(row, weights.encoder, h)
-    rectify(h)
+    dense(row, weights.encoder, scratch.base, ZERO, h)
     for k in range(hidden):
         scratch.pooled[k] += h[k]
     scratch.scores[i] = linear_score(row, scratch.skip)
@@ -191,21 +193,22 @@ def pool(weights, scratch):
     share = np.float32(1.0 / scratch.scores.shape[0])
     for k in range(scratch.pooled.shape[0]):
         scratch.pooled[k] *= share
-    copy_into(scratch.base, weights.head_bias)
-    add_product(scratch.pooled, weights.head_pooled, scratch.base)
+    dense(scratch.pooled, weights.head_pooled, weights.head_bias, NO_LIMIT, scratch.base)
 
 
 @kernel
 def logit(weights, scratch, i):
     """Return the logit of instance i, once the mean is known."""
     hidden, g = scratch.base.shape[0], scratch.g
-    copy_into(g, scratch.base)
-    add_product(scratch.h[i * hidden : (i + 1) * hidden], weights.head, g)
-    rectify(g)
-    total = weights.out_bias[0] - scratch.scores[i]
-    for k in range(hidden):
-        total += weights.out[k] * g[k]
-    return total
+    h = scratch.h[i * hidden : (i + 1) * hidden]
+    dense(h, weights.head, scratch.base, ZERO, g)
+    out, a, b, c, d = weights.out, ZERO, ZERO, ZERO, ZERO
+    for k in range(0, hidden, 4):  # four sums, none of which waits for another
+        a += out[k] * g[k]
+        b += out[k + 1] * g[k + 1]
+        c += out[k + 2] * g[k + 2]
+        d += out[k + 3] * g[k + 3]
+    return weights.out_bias[0] - scratch.scores[i] + ((a + b) + (c + d))
 
 
 def learned_set_mlp(cluster, request, params, memory, rng):
