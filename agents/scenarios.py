@@ -74,8 +74,8 @@ class Mix:
     instances: tuple[int, ...] = (4, 16)
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     lengths: tuple[str, ...] = ("predicted", "learned")
-    loads: tuple[float, float] = (0.88, 1.05)
-    default_share: float = 0.1
+    loads: tuple[float, float] = (0.88, 1.08)
+    default_share: float = 0.0
     requests: int = 8_000
 
     def __post_init__(self) -> None:
