@@ -35,6 +35,8 @@ class FleetVecEnv(VecEnv):
     what Dispatch does not take.
     """
 
+    render_mode = None
+
     def __init__(
         self,
         sizes: Sequence[int] = (4, 8, 16),

@@ -73,7 +73,7 @@ class Options:
     """Decisions between two validations; each also keeps the state."""
     tensorboard: Path | None = None
     """Folder for TensorBoard logs."""
-    instances: tuple[int, ...] = (4, 8, 16)
+    instances: tuple[int, ...] = (4, 8)
     """Fleet sizes."""
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
@@ -81,23 +81,23 @@ class Options:
     """What is known of output lengths: predicted (with error .5), learned (from completions), oracle."""
     loads: tuple[float, float] = (0.85, 1.05)
     """Least and largest load."""
-    loads_each: Whole = 1
+    loads_each: Whole = 2
     """Loads at which each pair of size, workload and lengths is played."""
     requests: Whole = 6_000
     """Requests of an episode."""
     replicas: Whole = 16
     """Environments that play the same requests, to tell what actions did from luck."""
-    rollout: Whole = 768
+    rollout: Whole = 2_048
     """Decisions of each environment between updates."""
     batch: Whole = 4_096
     """Decisions of a gradient step."""
     epochs: Whole = 2
     """Passes over a rollout."""
-    learning_rate: Real = 0.006
+    learning_rate: Real = 0.003
     """Of Adam; falls linearly to 0."""
-    horizon_s: Real = 10.0
+    horizon_s: Real = 20.0
     """Time over which rewards are discounted, by exp(-t / horizon), s of the cluster."""
-    gae_lambda: Real = 0.97
+    gae_lambda: Real = 1.0
     """Of generalised advantage estimation."""
     clip: Real = 0.2
     """How far a probability may change in an update, a share of it."""

@@ -191,7 +191,8 @@ def test_a_fleet_env_shows_what_its_environments_show():
     inner = env.envs[0].vector.batch.split(env.envs[0].vector.batch.table.observations)
     np.testing.assert_array_equal(seen["instances"][:2, :2], inner["instances"])
     assert not seen["instances"][:2, 2].any()
-    np.testing.assert_array_equal(rewards[2:], env.envs[1].vector.batch.table.outcomes[0])
+    paid = env.envs[1].vector.batch.table.outcomes[0]
+    np.testing.assert_array_equal(rewards[2:], paid.astype(np.float32))
     np.testing.assert_array_equal(env.action_masks()[:2], [[True, True, False]] * 2)
 
 
