@@ -89,11 +89,11 @@ class Options:
     """Environments that play the same requests, to tell what actions did from luck."""
     rollout: Whole = 2_048
     """Decisions of each environment between updates."""
-    batch: Whole = 4_096
+    batch: Whole = 8_192
     """Decisions of a gradient step."""
     epochs: Whole = 2
     """Passes over a rollout."""
-    learning_rate: Real = 0.003
+    learning_rate: Real = 0.008
     """Of Adam; falls linearly to 0."""
     horizon_s: Real = 20.0
     """Time over which rewards are discounted, by exp(-t / horizon), s of the cluster."""

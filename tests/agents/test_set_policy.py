@@ -71,7 +71,9 @@ def test_instances_in_another_order_have_the_same_logits_and_the_state_the_same_
 
 def test_rows_of_padding_change_nothing_and_are_never_chosen():
     networks, few, many = decided(), random_rows(4, 3), random_rows(6, 7, seed=1)
-    whole = {part: torch.cat([padded(few, 7)[part], padded(many, 7)[part]]) for part in padded(few, 7)}
+    whole = {
+        part: torch.cat([padded(few, 7)[part], padded(many, 7)[part]]) for part in padded(few, 7)
+    }
     logits, values = networks(whole)
     torch.testing.assert_close(logits[:4, :3], networks(few)[0])
     torch.testing.assert_close(logits[4:], networks(many)[0])
@@ -111,9 +113,7 @@ def test_observations_without_whole_rows_are_refused():
     env = SB3VecEnv("servegym/Dispatch-v0", 1, cluster={"instances": 2})
     with pytest.raises(ValueError, match="needs flatten=False and all 5 features of cluster"):
         PPO(SetPolicy, env)
-    env = SB3VecEnv(
-        "servegym/Dispatch-v0", 1, flatten=False, features={"instances": ["running"]}
-    )
+    env = SB3VecEnv("servegym/Dispatch-v0", 1, flatten=False, features={"instances": ["running"]})
     with pytest.raises(ValueError, match="all 19 features of instances"):
         PPO(SetPolicy, env)
 
@@ -121,7 +121,8 @@ def test_observations_without_whole_rows_are_refused():
 def test_case_29_set_policy_of_4_instances_runs_on_8_and_a_flat_one_says_which_shape_it_wants():
     """Reason: a policy that silently reads another fleet's numbers would be worse than none."""
     four, eight = (
-        SB3VecEnv("servegym/Dispatch-v0", 2, flatten=False, cluster={"instances": m}) for m in (4, 8)
+        SB3VecEnv("servegym/Dispatch-v0", 2, flatten=False, cluster={"instances": m})
+        for m in (4, 8)
     )
     model = PPO(SetPolicy, four, n_steps=4, batch_size=8, n_epochs=1, seed=0).learn(8)
     logits = model.policy.mlp_extractor.forward_actor(
