@@ -46,7 +46,7 @@ LEAST_UNIT = 0.005  # of a term: below it a unit would be a huge weight
 
 # Where a search can begin. loads: the sum of what a busy instance has more of. need: a large request, besides, minds
 # more what runs and less what waits, so that large ones queue together and leave the other instances to the rest.
-LOADS = dict.fromkeys(
+LOADS: dict[str, float] = dict.fromkeys(
     (
         "running",
         "prefilling",

@@ -4,8 +4,9 @@
 
 Each generation draws candidates from a normal distribution with a mean and a deviation for every coordinate, plays all
 of them on the same new cases (common random numbers), and moves mean and deviation towards those of the elite. A
-candidate's score is the mean over cases of how much less it costs than the start, but no more than a tenth, so that
-congested cases, where most can be gained, do not decide alone. At the end the best of the last means is chosen on
+candidate's score is first the mean over cases of how its cost differs from the start's, which finds what helps in
+congestion; then, with the first deviations again, of its cost in units of what candidates differ by in each case, so
+that calm cases, where little can be gained, count as much. At the end the best of the last means is chosen on
 validation cases.
 Source: Rubinstein and Kroese, The Cross-Entropy Method, 2004; deviations kept up as in Szita and Lorincz, Learning
 Tetris Using the Noisy Cross-Entropy Method, 2006. Left out: correlations between coordinates.
@@ -34,11 +35,13 @@ from servegym.simulator.kernel import SIMULATOR_HASH
 from servegym.traces.streams import stream
 
 DECISIONS = ("dispatch",)
-MOST_GAIN, WORST = (
-    0.1,
+MOST_GAIN, MOST_LOSS = (
+    0.3,
     1.0,
-)  # what a case counts at most, as a share of the start's cost; what failed is WORST
-ARRAYS = ("start", "mean", "deviation")  # of a Search
+)  # what a case counts, as a share of the start's cost; what fails is MOST_LOSS
+MOST_UNITS = 3.0  # what a case counts later, in units of what candidates differ by in it; what fails counts as much
+LEAST_RATIO = 1e-4  # of a case's cost: a smaller difference between candidates is none
+ARRAYS = ("start", "mean", "deviation", "scale")  # of a Search
 KEPT_MEANS = 8  # the last means, of which the best is chosen
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
 Real = Annotated[float, tyro.conf.arg(metavar="X")]
@@ -62,13 +65,15 @@ class Options:
     """A linear score of each instance, or a small network over the set of instances on top of it."""
     hidden: Whole = 8
     """Width of the network (set-mlp)."""
-    generations: Whole = 50
+    generations: Whole = 100
     """How often candidates are drawn, played and ranked."""
+    coarse: Whole = 30
+    """How many of them, at first, rank by the change of the cost."""
     candidates: Whole = 32
     """Candidates a generation."""
     elite: Whole = 8
     """How many of them the next mean and deviation come from."""
-    deviation: Real = 0.12
+    deviation: Real = 0.1
     """First deviation of a weight, in units of candidates.py; the start has length 1."""
     least_deviation: Real = 0.03
     """What deviations do not fall below."""
@@ -82,11 +87,13 @@ class Options:
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted", "learned")
     """What is known of output lengths: a prediction with error .5, or what completions teach."""
-    loads: tuple[float, float] = (0.88, 1.08)
+    loads: tuple[float, float] = (0.88, 1.12)
     """Least and largest load."""
+    fitted_share: Real = 0.5
+    """Share of cases with the workload's own, bursty arrivals, where it has such; the others are Poisson."""
     default_share: Real = 0.0
     """Share of cases in the default scenario instead of tight."""
-    requests: Whole = 8_000
+    requests: Whole = 6_000
     """Requests of a case."""
 
     def mix(self) -> Mix:
@@ -96,6 +103,7 @@ class Options:
             self.workloads,
             self.lengths,
             self.loads,
+            self.fitted_share,
             self.default_share,
             self.requests,
         )
@@ -107,6 +115,8 @@ class Options:
         for name in ("generations", "candidates", "elite", "hidden", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
+        if self.coarse < 0:
+            raise ValueError(f"coarse = {self.coarse}; must be >= 0")
         if self.elite > self.candidates:
             raise ValueError(f"elite = {self.elite}; must be <= candidates = {self.candidates}")
         for name in ("mean_step", "deviation_step"):
@@ -131,6 +141,7 @@ class Search:
     start: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
+    scale: np.ndarray  # what a deviation of 1 is in each coordinate
     generation: int = 0
     means: list[np.ndarray] = field(default_factory=list)  # the last KEPT_MEANS, oldest first
 
@@ -171,31 +182,50 @@ class Search:
         )
 
 
-def scores_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Return the score of each candidate from float64[cases, candidates] of costs: the least is best.
+def changes_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return a score of each candidate from costs, float64[cases, candidates], and the start's, float64[cases].
 
-    The mean over cases of (cost - start) / |start| in -MOST_GAIN .. WORST; start: what the start costs, float64[cases].
-    NaN is WORST, and 0 where the start's is NaN or 0.
+    The mean over cases of (cost - start's) / |start's|, in -MOST_GAIN .. MOST_LOSS. NaN is MOST_LOSS; cases in which
+    the start itself fails, or costs nothing, are left out.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        change = (costs - start[:, None]) / np.abs(start[:, None])
-    change = np.where(np.isnan(costs), WORST, np.nan_to_num(change, posinf=WORST))
-    return np.clip(change, -MOST_GAIN, WORST).mean(axis=0)
+    known = np.isfinite(start) & (start != 0)
+    if not known.any():
+        return np.zeros(costs.shape[1])
+    change = (costs[known] - start[known, None]) / np.abs(start[known, None])
+    change = np.where(np.isnan(change), MOST_LOSS, change)
+    return np.clip(change, -MOST_GAIN, MOST_LOSS).mean(axis=0)
+
+
+def standard_of(costs: np.ndarray) -> np.ndarray:
+    """Return a score of each candidate from costs, float64[cases, candidates].
+
+    The mean over cases of (cost - median) / (median - first decile), in +-MOST_UNITS. NaN is MOST_UNITS.
+    """
+    ranked = np.where(np.isnan(costs), np.inf, costs)
+    decile, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
+    with np.errstate(invalid="ignore"):  # inf - inf, where half of them failed
+        unit = np.maximum(median - decile, LEAST_RATIO * np.abs(median) + 1e-12)
+        standard = np.nan_to_num((ranked - median) / unit, nan=-MOST_UNITS)
+    standard = np.where(np.isinf(ranked), MOST_UNITS, standard)
+    return np.clip(standard, -MOST_UNITS, MOST_UNITS).mean(axis=0)
 
 
 def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Play one generation and move on; return the score that the mean had in it (scores_of).
+    """Play one generation and move on; return how the mean's costs differ from the start's (changes_of).
 
     costs: of vectors [n, N] on the cases of this generation, float64[cases, n].
     """
     candidates = search.ask(options.seed, options.candidates)
     played = costs(np.vstack([candidates, search.start, search.mean]))
-    scores = scores_of(played, played[:, -2])
-    search.tell(candidates, scores[:-2], options)
+    changes = changes_of(played, played[:, -2])
+    is_coarse = search.generation < options.coarse
+    search.tell(candidates, changes[:-2] if is_coarse else standard_of(played[:, :-2]), options)
+    if search.generation == options.coarse:
+        search.deviation = options.deviation * search.scale
     failed = int(np.isnan(played).any(axis=0).sum())
     if failed:
         note(f"generation {search.generation}: {failed} candidates failed; they count as worst")
-    return float(scores[-1])
+    return float(changes[-1])
 
 
 def train(options: Options, command: str) -> dict[str, Any]:
@@ -211,7 +241,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
     space = linear_space()
     if options.architecture == "set-mlp":
         space = set_mlp_space(options.hidden, options.seed)
-    search, spent_s = Search(np.zeros(0), np.zeros(0), np.zeros(0)), 0.0
+    search, spent_s = Search(*[np.zeros(0)] * 4), 0.0
     try:
         with evaluator(options.workers, options.objective) as players:
             search, spent_s = begin(options, space, players)
@@ -223,9 +253,12 @@ def train(options: Options, command: str) -> dict[str, Any]:
                 wall_s = spent_s + time.monotonic() - begun_s
                 save(options, search, wall_s)
                 note(progress(options, search, change, wall_s))
-            vector, evaluation = choose(search, space, players, mix)
+            vector, evaluation = choose(search, space, players, options)
     except KeyboardInterrupt:
-        note(f"{search.generation} generations are in {state_file(options)}; go on with --resume")
+        if search.generation:
+            note(
+                f"{search.generation} generations are in {state_file(options)}; go on with --resume"
+            )
         raise
     card = {
         "decision": "dispatch",
@@ -252,8 +285,8 @@ def begin(options: Options, space: Space, players: Evaluator) -> tuple[Search, f
         return Search.from_json(kept), kept["wall_s"]
     starts = np.array(list(space.starts.values()))
     costs = costs_of(starts, space, players, options.mix().training_cases(options.seed, 0))
-    start = starts[int(np.argmin(scores_of(costs, costs[:, 0])))]
-    return Search(start, start, options.deviation * space.scale), 0.0
+    start = starts[int(np.argmin(changes_of(costs, costs[:, 0])))]
+    return Search(start, start, options.deviation * space.scale, space.scale), 0.0
 
 
 def costs_of(
@@ -264,26 +297,33 @@ def costs_of(
 
 
 def choose(
-    search: Search, space: Space, players: Evaluator, mix: Mix
+    search: Search, space: Space, players: Evaluator, options: Options
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the best of the last means and of their average on validation cases, and what it does there."""
+    """Return the best of the last means and of their average on validation cases, and what it does there.
+
+    Also on fleets of sizes that were not trained on; beside it the start. Values are the objective's numbers.
+    """
+    mix, sign = options.mix(), 1.0 if find_objective(options.objective).better == "lower" else -1.0
     finalists = np.vstack([search.start, *search.means, np.mean(search.means, axis=0)])
     cases = mix.validation_cases()
     costs = costs_of(finalists, space, players, cases)
-    best = int(np.argmin(scores_of(costs, costs[:, 0])[1:])) + 1
+    best = 1 + int(np.argmin(standard_of(costs[:, 1:])))
     untrained = mix.validation_cases(instances=mix.untrained_instances())
     others = costs_of(finalists[[0, best]], space, players, untrained)
     shown = np.vstack([costs[:, [0, best]], others])
     rows = [
-        asdict(case) | {"start": known(before), "learned": known(after)}
-        for case, (before, after) in zip([*cases, *untrained], shown, strict=True)
+        asdict(case) | {"start": as_json(before), "learned": as_json(after)}
+        for case, (before, after) in zip([*cases, *untrained], sign * shown, strict=True)
     ]
-    return finalists[best], {"cost": "what is minimised", "cases": rows}
+    note(
+        f"on {len(rows)} validation cases: {changes_of(shown[:, 1:], shown[:, 0])[0]:+.2%} of the start's"
+    )
+    return finalists[best], {"seeds": "validation", "cases": rows}
 
 
-def known(cost: float) -> float | None:
-    """Return the cost as JSON has it: None for a run that failed."""
-    return None if np.isnan(cost) else float(cost)
+def as_json(value: float) -> float | None:
+    """Return the number as JSON has it: None for a run that failed."""
+    return None if np.isnan(value) else float(value)
 
 
 def progress(options: Options, search: Search, change: float, wall_s: float) -> str:

@@ -52,7 +52,9 @@ def run(arguments: Sequence[str]) -> int:
         raise ValueError(
             f"unknown decision {decision!r} of {algorithm}; {near_match(decision, module.DECISIONS)}"
         )
-    options = parse(module.Options, rest, f"train {decision} --algo {algorithm}", module.__doc__)
+    options = parse(
+        module.Options, rest, f"train {decision} --algo {algorithm}", module.__doc__ or ""
+    )
     card = module.train(options, shlex.join(["servegym", "train", *arguments]))
     print(json.dumps(card, indent=2, allow_nan=False) if is_json else card["file"])
     note(f"play it with: servegym compare --systems learned:{card['file']},least-requests")

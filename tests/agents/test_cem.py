@@ -8,7 +8,7 @@ import pytest
 
 from servegym.agents import cem
 from servegym.agents.candidates import NAMES, UNIT, linear_space, set_mlp_space
-from servegym.agents.cem import Options, Search, advance, scores_of, train
+from servegym.agents.cem import Options, Search, advance, changes_of, standard_of, train
 from servegym.agents.evaluation import Player, evaluator
 from servegym.agents.objectives import OBJECTIVES, find_objective
 from servegym.agents.scenarios import Mix
@@ -30,7 +30,7 @@ TINY = Options(
 def searched(start, **options):
     """Return a search from `start`, and its options."""
     start = np.array(start, dtype=np.float64)
-    search = Search(start, start, np.full(len(start), 1.0))
+    search = Search(start, start, np.full(len(start), 1.0), np.ones(len(start)))
     return search, Options(candidates=40, elite=8, **options)
 
 
@@ -42,6 +42,7 @@ def test_a_search_finds_the_least_of_a_quadratic():
         own = 1000.0 + ((vectors - np.array([3.0, -2.0])) ** 2).sum(axis=1)
         return np.array([own, 10.0 * own])
 
+    change = 0.0
     for _ in range(30):
         change = advance(search, options, costs)
     assert search.mean == pytest.approx([3.0, -2.0], abs=0.02)
@@ -176,7 +177,7 @@ def test_training_improves_on_its_start():
     options = replace(TINY, candidates=16, elite=4, generations=8, requests=1_500, instances=(2,))
     space = linear_space()
     start = space.starts["loads"]
-    search = Search(start, start, options.deviation * space.scale)
+    search = Search(start, start, options.deviation * space.scale, space.scale)
     cases = options.mix().training_cases(0, 0)
     with evaluator(1, "mean-e2e") as players:
 
@@ -233,9 +234,41 @@ def test_a_linear_vector_is_in_units_of_its_terms():
     assert not weight[[18, 37, 56]].any()  # accepts
 
 
-def test_scores_are_changes_of_cost_of_which_a_case_counts_a_tenth():
-    # Against the start: -5 % and -30 %, which counts as -10 %; +50 % and failed, which counts as +100 %.
-    costs = np.array([[1.9, 3.0], [7.0, np.nan]])
-    assert scores_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.075, 0.75])
-    # A start of minus a goodput: from 4 to 4.2 requests a second is 5 % better.
-    assert scores_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
+def test_costs_are_standardised_within_each_case():
+    # Eleven candidates that cost 10, 11, ..., 20: median 15, first decile 11, so a unit is 4. On a case where all costs
+    # are a hundred times those, scores are the same.
+    own = np.arange(10.0, 21.0)
+    assert standard_of(np.array([own, 100 * own])) == pytest.approx((own - 15) / 4)
+
+
+def test_what_fails_and_what_is_far_off_is_worst():
+    own = np.array([*np.arange(10.0, 20.0), np.nan, 1e6])
+    scores = standard_of(own[None])
+    assert scores[-2] == scores[-1] == 3.0
+    # With the two at the end, the lower median of twelve is the sixth, 15, and the first decile the second, 11.
+    assert scores[0] == pytest.approx((10 - 15) / 4)
+
+
+def test_where_most_fail_the_others_are_best():
+    costs = np.array([[1.0, np.nan, np.nan, np.nan]])
+    assert standard_of(costs).tolist() == [-3.0, 3.0, 3.0, 3.0]
+
+
+def test_a_change_is_a_share_of_what_the_start_costs():
+    # -5 % and -40 %, of which a case counts 30 %; +50 % and a failure, which counts as +100 %.
+    costs = np.array([[1.9, 3.0], [6.0, np.nan]])
+    assert changes_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.175, 0.75])
+    # A cost of minus a goodput: from 4 to 4.2 requests a second is 5 % less.
+    assert changes_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
+    # Nothing is said where the start failed.
+    assert changes_of(np.array([[1.9], [1.0]]), np.array([2.0, np.nan])) == pytest.approx([-0.05])
+
+
+def test_deviations_begin_again_after_the_coarse_generations():
+    search, options = searched([0.0], coarse=3, deviation=0.7, least_deviation=0.0)
+    deviations = []
+    for _ in range(4):
+        advance(search, options, lambda vectors: np.array([1.0 + vectors[:, 0] ** 2]))
+        deviations.append(search.deviation[0])
+    assert deviations[2] == 0.7
+    assert max(deviations[1], deviations[3]) < 0.7

@@ -42,8 +42,17 @@ def test_a_generation_has_every_corner_once_and_stratified_loads():
     assert cases == mix.training_cases(0, 4) != mix.training_cases(0, 5)
 
 
-def test_a_case_is_what_compare_plays():
-    case = Case("azure-conv", "tight", 2, 0.9, "predicted", 17, 300)
+def test_only_a_workload_with_arrivals_of_its_own_has_fitted_ones():
+    mix = Mix(instances=(2,), fitted_share=1.0)
+    assert {(case.workload, case.arrivals) for case in mix.training_cases(0, 0)} == {
+        ("azure-conv", "fitted"),
+        ("sharegpt", "poisson"),
+    }
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "fitted"])
+def test_a_case_is_what_compare_plays(arrivals):
+    case = Case("azure-conv", "tight", 2, 0.9, "predicted", 17, 300, arrivals)
     simulation = Simulation(
         case.trace(), case.config(), find_policy("dispatch", "least-requests"), seed=17
     )
@@ -57,6 +66,7 @@ def test_a_case_is_what_compare_plays():
         seeds=1,
         seed=17,
         n_requests=300,
+        arrivals=arrivals,
         progress=False,
     ).runs
     assert runs["e2e_mean_s"][0] == simulation.result().summary()["e2e_s"]["mean"]
@@ -70,6 +80,7 @@ def test_a_case_is_what_compare_plays():
         ({"instances": ()}, "instances"),
         ({"instances": (4, 0)}, "instances"),
         ({"loads": (1.0, 0.9)}, "loads"),
+        ({"fitted_share": -0.5}, "fitted_share = -0.5"),
         ({"default_share": 1.5}, "default_share = 1.5"),
         ({"requests": 1}, "requests = 1"),
     ],
