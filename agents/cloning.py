@@ -148,7 +148,7 @@ def collect(
     steps: int,
     seen: dict[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], Rows, torch.Tensor]:
-    """Play on, the student or else the teacher acting; return what is seen last, all states and the teacher's choices."""
+    """Play on, the student or else the teacher acting; return what is seen last, states and the teacher's choices."""
     rows, labels = [], []
     for _ in range(-(-steps // env.num_envs)):
         taught, _ = teacher.predict(seen)

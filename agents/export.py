@@ -2,8 +2,8 @@
 
     write_network(network, "out/mine", card)      then learned:out/mine is a system, without torch
 
-The factor SHARPNESS of the logits is folded into the last tensors, so that native logits are torch's (within 1e-5 of their
-size). The critic stays behind. Nothing is unpickled in either direction.
+The factor SHARPNESS of the logits is folded into the last tensors, so that native logits are torch's (within 1e-5 of
+their size). The critic stays behind. Nothing is unpickled in either direction.
 """
 
 from collections.abc import Mapping

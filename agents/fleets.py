@@ -28,11 +28,11 @@ SEATS, WAITING = 128.0, 16.0  # scales of features 0 and 1 on the tight cluster
 
 
 class FleetVecEnv(VecEnv):
-    """Groups of Dispatch environments side by side, one for each size, workload, knowledge of lengths and load.
+    """Groups of Dispatch environments side by side, one a size, workload, knowledge of lengths and load.
 
-    sizes: instances of a fleet. lengths: of LENGTHS (scenarios.py). loads: least and largest. replicas: sub-environments
-    of a group, which play the same requests. options: further ones of Dispatch (reward, slo, system). ValueError for
-    what Dispatch does not take.
+    sizes: instances of a fleet. lengths: of LENGTHS (scenarios.py). loads: least and largest. replicas:
+    sub-environments of a group, which play the same requests. options: further ones of Dispatch (reward, slo, system).
+    ValueError for what Dispatch does not take.
     """
 
     render_mode = None
@@ -92,7 +92,7 @@ class FleetVecEnv(VecEnv):
         return np.repeat(rates, self.replicas)
 
     def discounts(self, tau_s: float) -> np.ndarray:
-        """Return what a step discounts by in each sub-environment, so that all forget over tau_s seconds, float64[N]."""
+        """Return float64[N]: what a step of each discounts by, so that all forget over tau_s seconds."""
         return np.exp(-1.0 / (tau_s * self.rates_per_s))
 
     def reset(self) -> dict[str, np.ndarray]:

@@ -4,12 +4,12 @@ A step's return depends on arrivals and lengths still to come, which no action d
 of a group play the same requests in step (agents/fleets.py), so the mean advantage of all at one step, over the same
 future, is what the requests did, and the rest what the action did:
 
-    A_t^e = GAE_t^e - mean over the replicas f of e's group of GAE_t^f,   then divided by its group's standard deviation
+    A_t^e = GAE_t^e - mean over the replicas f of e's group of GAE_t^f,   then over its group's standard deviation
 
-An input-dependent baseline (Mao et al., Variance Reduction for Reinforcement Learning in Input-Driven Environments, ICLR
-2019): it does not depend on the action (but for a share of 1/replicas), so it adds no bias. Sub-environments
+An input-dependent baseline (Mao et al., Variance Reduction for Reinforcement Learning in Input-Driven Environments,
+ICLR 2019): it does not depend on the action (but for a share of 1/replicas), so it adds no bias. Sub-environments
 discount by time, each with a factor of its own, and rewards times 1 - discount are of one size in all: the value of a
-state is then minus a mean latency in s (Little's law: requests in the system * time between arrivals), here times SCALE.
+state is then minus a mean latency in s (Little's law: requests in the system * time between arrivals), times SCALE.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ SCALE = 0.1  # of values: mean latencies are of the order of 10 s
 
 
 class PairedAdvantages:
-    """Part of a rollout buffer; discounts float64[N], group_of int64[N]: of each sub-environment, groups equally large."""
+    """Part of a rollout buffer. discounts float64[N], group_of int64[N]: of each sub-environment."""
 
     def __init__(self, *args: Any, discounts: np.ndarray, group_of: np.ndarray, **kwargs: Any):
         self.discounts, self.group_of = discounts, group_of

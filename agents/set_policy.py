@@ -3,13 +3,13 @@
     h_i = relu(encoder [x_i; r; c]);  pooled = mean of h_i over the instances that exist
     logit_i = SHARPNESS * (out relu(head [h_i; pooled]) - skip p_i)
 
-x_i, r and c are the rows of an instance, of the request and of the cluster (baselines/features.py); p_i is x_i, x_i times
-the predicted output and x_i times the need of KV, so that -skip p_i alone is the linear score of agents/cem.py. It is what
-`set-mlp` of baselines/learned.py computes natively, tensor by tensor. Sets as in Zaheer et al., Deep Sets (2017).
+x_i, r and c are the rows of an instance, of the request and of the cluster (baselines/features.py); p_i is x_i, x_i
+times the predicted output and x_i times the need of KV, so that -skip p_i alone is the linear score of agents/cem.py.
+It is what baselines/learned/set_mlp.py computes natively. Source: Deep Sets (Zaheer et al., 2017).
 
-SetPolicy and MaskableSetPolicy are that as policies of Stable-Baselines3's PPO and sb3-contrib's MaskablePPO, with a value
-head of their own that is not exported. Instances that do not accept the request have logit NOT_ACCEPTING, so neither
-samples an illegal action.
+SetPolicy and MaskableSetPolicy are that as policies of Stable-Baselines3's PPO and sb3-contrib's MaskablePPO, with a
+value head of their own that is not exported. Instances that do not accept the request have logit NOT_ACCEPTING, so
+neither samples an illegal action.
 """
 
 from collections.abc import Iterator

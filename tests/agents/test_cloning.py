@@ -7,6 +7,7 @@ pytest.importorskip("sb3_contrib", reason="the extra rl is not installed")
 
 import numpy as np
 import torch
+
 from servegym.agents import cloning
 from servegym.agents.scenarios import Mix
 from servegym.agents.set_policy import SetActorCritic

@@ -7,6 +7,7 @@ pytest.importorskip("stable_baselines3", reason="the extra rl is not installed")
 pytest.importorskip("sb3_contrib", reason="the extra rl is not installed")
 
 import torch
+
 from servegym.agents.export import (
     native_policy,
     network_of_tensors,

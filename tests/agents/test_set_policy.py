@@ -10,6 +10,8 @@ import gymnasium
 import torch
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
+from stable_baselines3 import PPO
+
 from servegym.agents.fleets import FleetVecEnv
 from servegym.agents.rollouts import PairedRolloutBuffer, paired
 from servegym.agents.set_policy import (
@@ -23,7 +25,6 @@ from servegym.agents.set_policy import (
 from servegym.baselines.features import N_CLUSTER, N_INSTANCE, N_REQUEST
 from servegym.envs.baseline_policy import BaselinePolicy
 from servegym.envs.sb3 import SB3VecEnv
-from stable_baselines3 import PPO
 
 TINY = {"sizes": (2, 3), "workloads": ("azure-conv",), "replicas": 2, "requests": 40, "seed": 5}
 
