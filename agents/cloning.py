@@ -158,7 +158,8 @@ def collect(
         if student is not None:
             with torch.no_grad():
                 actions = student.forward_actor(rows[-1]).argmax(1).numpy()
-        seen, *_ = env.step(actions)
+        env.step_async(actions)
+        seen, *_ = env.step_wait()
     return seen, stacked(rows), torch.cat(labels)
 
 

@@ -78,7 +78,7 @@ class FleetVecEnv(VecEnv):
             "request": np.zeros((n, len(ROWS["request"])), np.float32),
             EXISTS: (np.arange(self.largest) < self.n_instances[:, None]).astype(np.float32),
         }
-        space = {
+        space: dict[str, spaces.Space] = {
             part: spaces.Box(0.0, LIMIT, rows.shape[1:], np.float32)
             for part, rows in self._observations.items()
         }
@@ -89,7 +89,7 @@ class FleetVecEnv(VecEnv):
     def rates_per_s(self) -> np.ndarray:
         """The requests per second of each sub-environment, float64[N]."""
         rates = [group.vector.options.traces.rate_per_s for group in self.envs]
-        return np.repeat(rates, self.replicas)
+        return np.repeat(np.array(rates, np.float64), self.replicas)
 
     def discounts(self, tau_s: float) -> np.ndarray:
         """Return float64[N]: what a step of each discounts by, so that all forget over tau_s seconds."""
@@ -103,9 +103,9 @@ class FleetVecEnv(VecEnv):
             group._seeds = [group_seed(first, g)] * self.replicas
             group.reset()
             for _ in range(g * self.requests // len(self.envs)):
-                seen = group.vector.batch.split(group.vector.batch.table.observations)["instances"]
+                seen = group.batch.split(group.batch.table.observations)["instances"]
                 group.step(np.argmin(seen[:, :, 0] * SEATS + seen[:, :, 1] * WAITING, 1))
-            self._see(g, group.vector.batch.split(group.vector.batch.table.observations))
+            self._see(g, group.batch.split(group.batch.table.observations))
         return self._copy()
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -118,8 +118,8 @@ class FleetVecEnv(VecEnv):
         infos: list[dict[str, Any]] = []
         for g, group in enumerate(self.envs):
             here = self._places(g)
-            seen, rewards[here], dones[here], told = group.step(self._actions[here])
-            self._see(g, seen)
+            _, rewards[here], dones[here], told = group.step(self._actions[here])
+            self._see(g, group.batch.split(group.batch.table.observations))
             infos += [self._pad_terminal(info, g) for info in told]
         return self._copy(), rewards, dones, infos
 

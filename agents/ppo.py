@@ -81,15 +81,15 @@ class Options:
     """What is known of output lengths: predicted (with error .5), learned (from completions), oracle."""
     loads: tuple[float, float] = (0.85, 1.05)
     """Least and largest load."""
-    loads_each: Whole = 2
+    loads_each: Whole = 1
     """Loads at which each pair of size, workload and lengths is played."""
     requests: Whole = 6_000
     """Requests of an episode."""
     replicas: Whole = 16
     """Environments that play the same requests, to tell what actions did from luck."""
-    rollout: Whole = 2_048
+    rollout: Whole = 4_096
     """Decisions of each environment between updates."""
-    batch: Whole = 8_192
+    batch: Whole = 4_096
     """Decisions of a gradient step."""
     epochs: Whole = 2
     """Passes over a rollout."""

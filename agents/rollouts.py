@@ -10,6 +10,7 @@ An input-dependent baseline (Mao et al., Variance Reduction for Reinforcement Le
 ICLR 2019): it does not depend on the action (but for a share of 1/replicas), so it adds no bias. Sub-environments
 discount by time, each with a factor of its own, and rewards times 1 - discount are of one size in all: the value of a
 state is then minus a mean latency in s (Little's law: requests in the system * time between arrivals), times SCALE.
+Advantages of the last horizon of a rollout, which rest on the critic's word about what comes after, are set to 0.
 """
 
 from typing import Any
@@ -20,10 +21,20 @@ from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer
 from stable_baselines3.common.buffers import DictRolloutBuffer
 
 SCALE = 0.1  # of values: mean latencies are of the order of 10 s
+FORGOTTEN = np.exp(
+    -1.0
+)  # an advantage counts if what comes after the rollout weighs no more than this
 
 
 class PairedAdvantages:
     """Part of a rollout buffer. discounts float64[N], group_of int64[N]: of each sub-environment."""
+
+    buffer_size: int
+    n_envs: int
+    gae_lambda: float
+    rewards: np.ndarray
+    values: np.ndarray
+    episode_starts: np.ndarray
 
     def __init__(self, *args: Any, discounts: np.ndarray, group_of: np.ndarray, **kwargs: Any):
         self.discounts, self.group_of = discounts, group_of
@@ -42,7 +53,9 @@ class PairedAdvantages:
             carried = deltas[t] + keeps[t] * self.gae_lambda * carried
             self.advantages[t] = carried
         self.returns = self.advantages + self.values
+        steps_left = np.arange(self.buffer_size, 0, -1)[:, None]
         self.advantages = paired(self.advantages, self.group_of)
+        self.advantages *= self.discounts**steps_left <= FORGOTTEN
 
 
 class PairedRolloutBuffer(PairedAdvantages, DictRolloutBuffer):

@@ -96,7 +96,8 @@ class Selection(BaseCallback):
 
     def validate(self) -> None:
         """Play the network as it is now; keep it if it is the best so far."""
-        tensors = tensors_of_network(self.model.policy.actor)
+        network: Any = self.model.policy
+        tensors = tensors_of_network(network.actor)
         self.last_score = self.validation.score(self.validation.costs(tensors))
         if self.best_tensors is None or self.last_score < self.best_score:
             self.best_score, self.best_tensors = self.last_score, tensors

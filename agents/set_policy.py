@@ -182,6 +182,10 @@ def by_size(rows: dict[str, torch.Tensor]) -> Iterator[tuple[Which, Parts]]:
 class SetPolicyParts:
     """What SetPolicy and MaskableSetPolicy share: the networks in the places where Stable-Baselines3 has its own."""
 
+    optimizer_class: Any
+    optimizer_kwargs: dict[str, Any]
+    parameters: Any
+
     def __init__(self, *args: Any, hidden: int = HIDDEN, **kwargs: Any) -> None:
         self.hidden = hidden
         kwargs |= {"features_extractor_class": Rows}

@@ -1,5 +1,7 @@
 """Tests of cloning: the student learns a teacher's choices, and is a checkpoint."""
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("stable_baselines3", reason="the extra rl is not installed")
@@ -14,7 +16,7 @@ from servegym.agents.set_policy import SetActorCritic
 from servegym.baselines.learned import read_checkpoint
 from servegym.envs.baseline_policy import BaselinePolicy
 
-FEW = dict(
+FEW: dict[str, Any] = dict(
     rounds=2,
     steps=2_000,
     epochs=8,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from servegym.agents.set_policy import SetNetwork
 from servegym.baselines.learned import read_checkpoint
 from servegym.commands import train
 
-FEW = dict(
+FEW: dict[str, Any] = dict(
     steps=128,
     validate_every=64,
     instances=(2, 3),

@@ -1,5 +1,7 @@
 """Tests of the instance-set policy in torch, and of the environments and rollouts that it is trained with."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -21,12 +23,19 @@ from servegym.agents.set_policy import (
     SetActorCritic,
     SetNetwork,
     SetPolicy,
+    tensors_of,
 )
 from servegym.baselines.features import N_CLUSTER, N_INSTANCE, N_REQUEST
 from servegym.envs.baseline_policy import BaselinePolicy
 from servegym.envs.sb3 import SB3VecEnv
 
-TINY = {"sizes": (2, 3), "workloads": ("azure-conv",), "replicas": 2, "requests": 40, "seed": 5}
+TINY: dict[str, Any] = {
+    "sizes": (2, 3),
+    "workloads": ("azure-conv",),
+    "replicas": 2,
+    "requests": 40,
+    "seed": 5,
+}
 
 
 def random_rows(n: int, m: int, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -126,9 +135,7 @@ def test_case_29_set_policy_of_4_instances_runs_on_8_and_a_flat_one_says_which_s
         for m in (4, 8)
     )
     model = PPO(SetPolicy, four, n_steps=4, batch_size=8, n_epochs=1, seed=0).learn(8)
-    logits = model.policy.mlp_extractor.forward_actor(
-        {part: torch.as_tensor(rows) for part, rows in eight.reset().items()}
-    )
+    logits = model.policy.mlp_extractor.forward_actor(tensors_of(eight.reset()))
     assert logits.shape == (2, 8)
     flat = [SB3VecEnv("servegym/Dispatch-v0", 2, cluster={"instances": m}) for m in (4, 8)]
     model = PPO("MlpPolicy", flat[0], n_steps=4, batch_size=8, n_epochs=1, seed=0)
@@ -266,6 +273,8 @@ def test_returns_discount_by_each_environment_and_stop_at_ends():
         buffer.add(seen, np.zeros((2, 1)), np.array([reward, reward]), start, zero, zero)
     buffer.compute_returns_and_advantage(torch.tensor([8.0, 0.0]), np.array([False, False]))
     np.testing.assert_allclose(buffer.returns[0], [1.15, 0.02], rtol=1e-5)
+    # What comes after the rollout weighs .125, .25, .5 and .51, .64, .8; e^-1 = .37 or less is wanted.
+    np.testing.assert_array_equal(buffer.advantages != 0, [[1, 0], [1, 0], [0, 0]])
 
 
 def test_checkers_take_a_fleet_env_for_a_vector_environment():
