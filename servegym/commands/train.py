@@ -12,10 +12,16 @@ from servegym.traces.names import near_match
 # fields are its options; and train(options, command), which writes a checkpoint and returns its card with "file".
 ALGORITHMS = {
     "cem": "servegym.agents.cem",
+    "ppo": "servegym.agents.ppo",
+    "maskable-ppo": "servegym.agents.maskable_ppo",
+    "clone": "servegym.agents.cloning",
 }
 DEFAULT = "cem"
 SUMMARIES = {
     "cem": "a linear score of each instance, by cross-entropy search over whole runs; minutes on two cores",
+    "ppo": "a network over the set of instances, by Stable-Baselines3's PPO; minutes on one core",
+    "maskable-ppo": "the same, by sb3-contrib's MaskablePPO",
+    "clone": "the same network, choosing as a teacher does (--teacher SYSTEM); a start for ppo",
 }
 DESCRIPTION = f"""Train a scheduler and write a checkpoint: FILE.safetensors and its card, FILE.json.
 

@@ -1,0 +1,289 @@
+"""PPO: dispatch by the instance-set policy, trained on rewards that add up to the metric.
+
+    servegym train dispatch --algo ppo --seed 0 --out out/ppo
+    servegym train dispatch --algo ppo --start out/cloned --learning-rate .001 --out out/better
+
+Proximal policy optimisation of Stable-Baselines3 (Schulman et al., 2017) over fleets of several sizes and loads
+(fleets.py), with advantages against replicas that had the same luck (rollouts.py); the reward is the objective's,
+undiscounted by anything but time. The network that does best natively on validation cases is written (selection.py).
+OUT.state.zip and its neighbours, for --resume, are for your own runs: only weights are read from them, and episodes
+begin anew. Left out: shaped rewards, recurrent networks, observation statistics.
+"""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+import torch
+import tyro
+
+from servegym.agents.export import network_of_tensors, read_network, write_network
+from servegym.agents.fleets import FleetVecEnv
+from servegym.agents.objectives import find_objective
+from servegym.agents.rollouts import PairedRolloutBuffer
+from servegym.agents.scenarios import Mix
+from servegym.agents.selection import REFERENCE, Selection, Validation
+from servegym.agents.set_policy import HIDDEN, SetPolicy
+from servegym.baselines.learned.checkpoint import SUFFIX
+from servegym.experiments.progress import announce_compilation
+from servegym.simulator.kernel import SIMULATOR_HASH
+
+from stable_baselines3 import PPO  # isort: skip  # after fleets, which names the extra
+
+DECISIONS = ("dispatch",)
+Whole = Annotated[int, tyro.conf.arg(metavar="N")]
+Real = Annotated[float, tyro.conf.arg(metavar="X")]
+
+
+class Algorithm(NamedTuple):
+    """What differs between PPO and MaskablePPO."""
+
+    name: str
+    model: Any
+    policy: type
+    buffer: type
+
+
+PLAIN = Algorithm("ppo", PPO, SetPolicy, PairedRolloutBuffer)
+
+
+@dataclass(kw_only=True)
+class Options:
+    """What to train, and how."""
+
+    objective: str = "mean-e2e"
+    """mean-e2e, p99-e2e, ttft-slo or goodput."""
+    seed: Whole = 0
+    """Of network, actions and training episodes."""
+    out: Path = Path("out/ppo")
+    """Where the checkpoint goes: OUT.safetensors and OUT.json; OUT.state.* while it trains."""
+    resume: bool = False
+    """Go on from OUT.state.*, with the same options."""
+    start: str | None = None
+    """Checkpoint (set-mlp) to begin with, as `--algo clone` writes it; without: from scratch."""
+    steps: Whole = 4_000_000
+    """Decisions in all."""
+    validate_every: Whole = 250_000
+    """Decisions between two validations; each also keeps the state."""
+    tensorboard: Path | None = None
+    """Folder for TensorBoard logs."""
+    instances: tuple[int, ...] = (4, 8)
+    """Fleet sizes."""
+    workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
+    """Workloads by name."""
+    lengths: tuple[str, ...] = ("predicted",)
+    """What is known of output lengths: predicted (with error .5), learned (from completions), oracle."""
+    loads: tuple[float, float] = (0.85, 1.05)
+    """Least and largest load."""
+    loads_each: Whole = 1
+    """Loads at which each pair of size, workload and lengths is played."""
+    requests: Whole = 6_000
+    """Requests of an episode."""
+    replicas: Whole = 16
+    """Environments that play the same requests, to tell what actions did from luck."""
+    rollout: Whole = 4_096
+    """Decisions of each environment between updates."""
+    batch: Whole = 4_096
+    """Decisions of a gradient step."""
+    epochs: Whole = 2
+    """Passes over a rollout."""
+    learning_rate: Real = 0.008
+    """Of Adam; falls linearly to 0."""
+    horizon_s: Real = 20.0
+    """Time over which rewards are discounted, by exp(-t / horizon), s of the cluster."""
+    gae_lambda: Real = 1.0
+    """Of generalised advantage estimation."""
+    clip: Real = 0.2
+    """How far a probability may change in an update, a share of it."""
+    entropy: Real = 0.0
+    """Coefficient of the entropy bonus."""
+    hidden: Whole = HIDDEN
+    """Width of the network (from scratch)."""
+
+    def mix(self) -> Mix:
+        """Return what validation cases are drawn from."""
+        return Mix(self.instances, self.workloads, self.lengths, self.loads)
+
+    def env(self) -> FleetVecEnv:
+        """Return the training environments."""
+        return FleetVecEnv(
+            self.instances,
+            self.workloads,
+            lengths=self.lengths,
+            loads=self.loads,
+            loads_each=self.loads_each,
+            replicas=self.replicas,
+            requests=self.requests,
+            seed=self.seed,
+            **find_objective(self.objective).env_options,
+        )
+
+    def check(self) -> None:
+        """ValueError for what cannot be trained."""
+        self.mix()
+        for name in ("steps", "validate_every", "rollout", "batch", "epochs", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
+        for name in ("learning_rate", "horizon_s", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be > 0")
+        if not 0 <= self.gae_lambda <= 1:
+            raise ValueError(f"gae_lambda = {self.gae_lambda}; must be in [0, 1]")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a run that goes on must have been started with, in plain JSON."""
+        free = {"out", "resume", "tensorboard"}
+        kept = {name: value for name, value in asdict(self).items() if name not in free}
+        return json.loads(json.dumps(kept))
+
+
+def train(options: Options, command: str, algorithm: Algorithm = PLAIN) -> dict[str, Any]:
+    """Train, write the checkpoint and return its card. command: what was typed, for the card.
+
+    ValueError for bad options, or a state that another run left. KeyboardInterrupt: the state of the last validation
+    is kept in OUT.state.*, and a line says how to go on.
+    """
+    options.check()
+    torch.set_num_threads(1)  # networks as small as these are slower on more
+    announce_compilation()
+    run = Run(options, algorithm)
+    try:
+        run.learn()
+    except KeyboardInterrupt:
+        note(f"{run.state}.* have the last validation's state; go on with --resume")
+        raise
+    best = run.selection.best_tensors
+    assert best is not None
+    card = {
+        "objective": options.objective,
+        "algorithm": algorithm.name,
+        "command": command,
+        "seed": options.seed,
+        "wall_s": round(run.wall_s, 1),
+        "trained_on": options.identity(),
+        "evaluation": run.validation.report(best),
+    }
+    file = write_network(network_of_tensors(best), options.out, card)
+    return {"file": str(file)} | card
+
+
+def make_model(options: Options, algorithm: Algorithm, env: FleetVecEnv) -> Any:
+    """Return the untrained model of Stable-Baselines3."""
+    return algorithm.model(
+        algorithm.policy,
+        env,
+        learning_rate=lambda left: options.learning_rate * left,
+        n_steps=options.rollout,
+        batch_size=options.batch,
+        n_epochs=options.epochs,
+        gae_lambda=options.gae_lambda,
+        clip_range=options.clip,
+        normalize_advantage=False,  # the buffer has, group by group
+        ent_coef=options.entropy,
+        rollout_buffer_class=algorithm.buffer,
+        rollout_buffer_kwargs={
+            "discounts": env.discounts(options.horizon_s),
+            "group_of": env.group_of,
+        },
+        policy_kwargs={"hidden": options.hidden},
+        tensorboard_log=None if options.tensorboard is None else str(options.tensorboard),
+        seed=options.seed,
+        device="cpu",
+    )
+
+
+class Run:
+    """One training run: the model, what it is selected by, and what is kept on disk to go on from."""
+
+    def __init__(self, options: Options, algorithm: Algorithm) -> None:
+        self.options, self._begun_s, self._spent_s = options, time.monotonic(), 0.0
+        self.state = options.out.with_name(f"{options.out.name.removesuffix(SUFFIX)}.state")
+        kept = read_state(options, self.state) if options.resume else None
+        start = None if options.start is None else read_network(options.start)
+        if start is not None:
+            options.hidden = start.hidden
+        self.validation = Validation(options.mix(), options.objective)
+        self.selection = Selection(self.validation, options.validate_every, self.save)
+        self.model = make_model(options, algorithm, options.env())
+        if start is not None:
+            self.model.policy.actor.load_state_dict(start.state_dict())
+        if kept is not None:
+            self._restore(kept)
+
+    @property
+    def wall_s(self) -> float:
+        """The seconds that the run has taken, those before it was taken up again included."""
+        return self._spent_s + time.monotonic() - self._begun_s
+
+    def learn(self) -> None:
+        """Train up to options.steps decisions, and validate the last network."""
+        done = self.model.num_timesteps
+        if done < self.options.steps:
+            self.model.learn(
+                self.options.steps - done,
+                callback=self.selection,
+                log_interval=1,
+                tb_log_name=self.options.out.name,
+                reset_num_timesteps=done == 0,
+            )
+            self.selection.validate()
+
+    def save(self) -> None:
+        """Write the state (after a validation) and a line for a person."""
+        done, selection = self.model.num_timesteps, self.selection
+        self.state.parent.mkdir(parents=True, exist_ok=True)
+        self.model.save(self._file("zip"))
+        safetensors.numpy.save_file(selection.best_tensors, self._file("safetensors"))
+        kept = {"options": self.options.identity(), "engine": SIMULATOR_HASH}
+        kept |= {"done": done, "wall_s": self.wall_s, "best_score": selection.best_score}
+        part = self._file("part")
+        part.write_text(json.dumps(kept))
+        os.replace(part, self._file("json"))
+        left_s = self.wall_s / done * (self.options.steps - done) if done else float("nan")
+        note(
+            f"{done:,}/{self.options.steps:,} decisions, {self.wall_s:.0f} s, about {max(0.0, left_s):.0f} s left: "
+            f"{selection.last_score:+.2%} of {REFERENCE}'s {self.options.objective}, best {selection.best_score:+.2%}"
+        )
+
+    def _file(self, ending: str) -> Path:
+        return self.state.with_name(f"{self.state.name}.{ending}")
+
+    def _restore(self, kept: dict[str, Any]) -> None:
+        """Go on where `save` was: weights and optimiser as they were, episodes anew."""
+        done = int(kept["done"])
+        self.model.set_parameters(str(self._file("zip")))
+        self.model.num_timesteps, self._spent_s = done, float(kept["wall_s"])
+        anew = np.random.SeedSequence(self.options.seed, spawn_key=(done,)).generate_state(1)
+        self.model.set_random_seed(int(anew[0]))
+        self.selection.restore(
+            safetensors.numpy.load_file(self._file("safetensors")),
+            float(kept["best_score"]),
+            done,
+        )
+
+
+def read_state(options: Options, state: Path) -> dict[str, Any]:
+    """Return what `save` wrote; ValueError if there is nothing, or it is of other options or another simulator."""
+    path = state.with_name(f"{state.name}.json")
+    if not path.is_file():
+        raise ValueError(f"--resume: there is no {path}")
+    kept = json.loads(path.read_text())
+    for name, value in options.identity().items():
+        if kept["options"].get(name) != value:
+            raise ValueError(
+                f"--resume: {name} = {value!r}; {path} was begun with {kept['options'].get(name)!r}"
+            )
+    if kept["engine"] != SIMULATOR_HASH:
+        raise ValueError(f"--resume: {path} was begun with another version of the simulator")
+    return kept
+
+
+def note(text: str) -> None:
+    """Print a line that is no result."""
+    print(text, file=sys.stderr, flush=True)

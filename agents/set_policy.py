@@ -1,0 +1,235 @@
+"""The instance-set policy in torch: any number of instances, one score each, and no order among them.
+
+    h_i = relu(encoder [x_i; r; c]);  pooled = mean of h_i over the instances that exist
+    logit_i = SHARPNESS * (out relu(head [h_i; pooled]) - skip p_i)
+
+x_i, r and c are the rows of an instance, of the request and of the cluster (baselines/features.py); p_i is x_i, x_i
+times the predicted output and x_i times the need of KV, so that -skip p_i alone is the linear score of agents/cem.py.
+It is what baselines/learned/set_mlp.py computes natively. Source: Deep Sets (Zaheer et al., 2017).
+
+SetPolicy and MaskableSetPolicy are that as policies of Stable-Baselines3's PPO and sb3-contrib's MaskablePPO, with a
+value head of their own that is not exported. Instances that do not accept the request have logit NOT_ACCEPTING, so
+neither samples an illegal action.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from servegym.baselines.features import (
+    CLUSTER_FEATURES,
+    INSTANCE_FEATURES,
+    N_CLUSTER,
+    N_INSTANCE,
+    N_REQUEST,
+    REQUEST_FEATURES,
+)
+
+try:
+    from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "agents.set_policy needs Stable-Baselines3: pip install 'servegym[rl]'"
+    ) from error
+
+HIDDEN = 32
+N_PRODUCTS = 3 * N_INSTANCE
+SHARPNESS = 10.0  # weights of size 1 are a decided policy, so that Adam, whose steps are of size lr, gets there
+NOT_ACCEPTING = -1e8
+EXISTS = "exists"  # part of an observation: 1 for each instance that is not padding
+MANY_INSTANCES = 16.0  # scale of the critic's count of instances
+
+ACCEPTS = [feature.name for feature in INSTANCE_FEATURES].index("accepts")
+PREDICTED_OUTPUT = [feature.name for feature in REQUEST_FEATURES].index("predicted_output")
+KV_NEED = [feature.name for feature in REQUEST_FEATURES].index("kv_need")
+ROWS = {"cluster": CLUSTER_FEATURES, "instances": INSTANCE_FEATURES, "request": REQUEST_FEATURES}
+
+
+class SetNetwork(nn.Module):
+    """The actor: float32[B, M, 19] instances, [B, 6] request and [B, 5] cluster to logits float32[B, M].
+
+    Its state_dict has the names and shapes of a `set-mlp` checkpoint.
+    """
+
+    def __init__(self, hidden: int = HIDDEN) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.encoder = nn.Linear(N_INSTANCE + N_REQUEST + N_CLUSTER, hidden)
+        self.head = nn.Linear(2 * hidden, hidden)
+        self.out = nn.Linear(hidden, 1)
+        self.skip = nn.Linear(N_PRODUCTS, 1, bias=False)
+        nn.init.orthogonal_(self.encoder.weight, 2**0.5)
+        nn.init.orthogonal_(self.head.weight, 2**0.5)
+        nn.init.zeros_(
+            self.out.weight
+        )  # indifferent at first: a random network, played greedily, is a bad policy
+        nn.init.zeros_(self.skip.weight)
+        for layer in (self.encoder, self.head, self.out):
+            nn.init.zeros_(layer.bias)
+
+    def forward(
+        self,
+        instances: torch.Tensor,
+        request: torch.Tensor,
+        cluster: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the logits of all instances, those that do not accept included."""
+        shared = torch.cat([request, cluster], 1)
+        of_instance, of_shared = self.encoder.weight.split([N_INSTANCE, N_REQUEST + N_CLUSTER], 1)
+        common = torch.addmm(self.encoder.bias, shared, of_shared.T)
+        h = torch.relu(instances @ of_instance.T + common[:, None])
+        pooled = h.mean(1)
+        of_own, of_pooled = self.head.weight.split([self.hidden, self.hidden], 1)
+        common = torch.addmm(self.head.bias, pooled, of_pooled.T)
+        g = torch.relu(h @ of_own.T + common[:, None])
+        return SHARPNESS * (self.out(g).squeeze(2) - self.linear_score(instances, request))
+
+    def linear_score(self, instances: torch.Tensor, request: torch.Tensor) -> torch.Tensor:
+        """Return skip . p_i, float32[B, M]; the products are taken into the weights, once a request."""
+        alone, with_output, with_need = self.skip.weight.view(3, N_INSTANCE)
+        weight = (
+            alone
+            + request[:, PREDICTED_OUTPUT, None] * with_output
+            + request[:, KV_NEED, None] * with_need
+        )
+        return torch.bmm(instances, weight[:, :, None]).squeeze(2)
+
+
+class SetCritic(nn.Module):
+    """The value of a state, float32[B, 1]: an MLP of the mean over instances of what a layer says of each."""
+
+    def __init__(self, hidden: int = 64) -> None:
+        super().__init__()
+        n_context = N_REQUEST + N_CLUSTER + 1
+        self.encoder = nn.Linear(N_INSTANCE + n_context, hidden)
+        self.layers = nn.Sequential(nn.Linear(hidden + n_context, hidden), nn.Tanh())
+        self.out = nn.Linear(2 * hidden, 1)
+
+    def forward(
+        self, instances: torch.Tensor, request: torch.Tensor, cluster: torch.Tensor
+    ) -> torch.Tensor:
+        """Return float32[B, 1]."""
+        count = torch.full_like(request[:, :1], instances.shape[1] / MANY_INSTANCES)
+        context = torch.cat([request, cluster, count], 1)
+        of_instance, of_context = self.encoder.weight.tensor_split([N_INSTANCE], 1)
+        common = torch.addmm(self.encoder.bias, context, of_context.T)
+        pooled = torch.tanh(instances @ of_instance.T + common[:, None]).mean(1)
+        mixed = self.layers(torch.cat([pooled, context], 1))
+        return self.out(torch.cat([pooled, mixed], 1))
+
+
+class Rows(BaseFeaturesExtractor):
+    """Hands the parts of an observation on as they are: they are scaled already."""
+
+    def __init__(self, observation_space: spaces.Dict) -> None:
+        super().__init__(observation_space, features_dim=1)
+
+    def forward(self, observations: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the observations."""
+        return observations
+
+
+class SetActorCritic(nn.Module):
+    """Actor and critic with the methods of Stable-Baselines3's MlpExtractor."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.actor, self.critic = SetNetwork(hidden), SetCritic()
+
+    def forward(self, rows: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return logits float32[B, M] and values float32[B, 1]."""
+        return self.forward_actor(rows), self.forward_critic(rows)
+
+    def forward_actor(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the logits, NOT_ACCEPTING where an instance is padding or does not accept the request."""
+        logits = torch.full_like(rows["instances"][:, :, 0], NOT_ACCEPTING)
+        for which, (instances, request, cluster) in by_size(rows):
+            found = self.actor(instances, request, cluster)
+            found = torch.where(instances[:, :, ACCEPTS] > 0, found, NOT_ACCEPTING)
+            logits[which, : instances.shape[1]] = found
+        return logits
+
+    def forward_critic(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the values."""
+        values = torch.zeros_like(rows["request"][:, :1])
+        for which, parts in by_size(rows):
+            values[which] = self.critic(*parts)
+        return values
+
+
+Which = torch.Tensor | slice
+Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def by_size(rows: dict[str, torch.Tensor]) -> Iterator[tuple[Which, Parts]]:
+    """Yield the observations of each fleet size: which they are, and instances, request and cluster without padding."""
+    instances, request, cluster = rows["instances"], rows["request"], rows["cluster"]
+    if EXISTS not in rows:
+        yield slice(None), (instances, request, cluster)
+        return
+    sizes = rows[EXISTS].sum(1).long()
+    for m in torch.nonzero(torch.bincount(sizes)).flatten().tolist():
+        which = torch.nonzero(sizes == m).squeeze(1)
+        yield which, (instances[which, :m], request[which], cluster[which])
+
+
+class SetPolicyParts:
+    """What SetPolicy and MaskableSetPolicy share: the networks in the places where Stable-Baselines3 has its own."""
+
+    optimizer_class: Any
+    optimizer_kwargs: dict[str, Any]
+    parameters: Any
+
+    def __init__(self, *args: Any, hidden: int = HIDDEN, **kwargs: Any) -> None:
+        self.hidden = hidden
+        kwargs |= {"features_extractor_class": Rows}
+        space = args[0] if args else kwargs["observation_space"]
+        check_observations(space)
+        super().__init__(*args, **kwargs)
+
+    def _build(self, lr_schedule: Any) -> None:
+        self.mlp_extractor = SetActorCritic(self.hidden)
+        self.action_net, self.value_net = nn.Identity(), nn.Identity()
+        self.optimizer = self.optimizer_class(
+            self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
+        )
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        kept = super()._get_constructor_parameters() | {"hidden": self.hidden}
+        kept.pop("features_extractor_class", None)
+        return kept
+
+    @property
+    def actor(self) -> SetNetwork:
+        """The network that is exported."""
+        return self.mlp_extractor.actor
+
+
+class SetPolicy(SetPolicyParts, ActorCriticPolicy):
+    """The instance-set policy for Stable-Baselines3's PPO; hidden: the width of its layers."""
+
+
+class MaskableSetPolicy(SetPolicyParts, MaskableActorCriticPolicy):
+    """The instance-set policy for sb3-contrib's MaskablePPO; hidden: the width of its layers."""
+
+
+def check_observations(space: spaces.Space) -> None:
+    """ValueError unless observations have whole rows of instances, the request and the cluster."""
+    for part, features in ROWS.items():
+        found = space.spaces.get(part) if isinstance(space, spaces.Dict) else None
+        if found is None or found.shape is None or found.shape[-1] != len(features):
+            raise ValueError(
+                f"observations are {space}; the set policy needs flatten=False and all {len(features)} "
+                f"features of {part}"
+            )
+
+
+def tensors_of(rows: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Return the parts of observations as tensors."""
+    return {part: torch.as_tensor(row) for part, row in rows.items()}

@@ -1,0 +1,74 @@
+"""Tests of cloning: the student learns a teacher's choices, and is a checkpoint."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="the extra rl is not installed")
+pytest.importorskip("sb3_contrib", reason="the extra rl is not installed")
+
+import numpy as np
+import torch
+
+from servegym.agents import cloning
+from servegym.agents.scenarios import Mix
+from servegym.agents.set_policy import SetActorCritic
+from servegym.baselines.learned import read_checkpoint
+from servegym.envs.baseline_policy import BaselinePolicy
+
+FEW: dict[str, Any] = dict(
+    rounds=2,
+    steps=2_000,
+    epochs=8,
+    batch=128,
+    instances=(2, 3),
+    workloads=("azure-conv",),
+    loads_each=2,
+    requests=600,
+    hidden=8,
+    learning_rate=0.01,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_cases(monkeypatch):
+    """Let validation cases be short."""
+    init = Mix.__init__
+
+    def made(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        object.__setattr__(self, "requests", 200)
+
+    monkeypatch.setattr(Mix, "__init__", made)
+
+
+def test_student_of_least_kv_chooses_as_it_does(tmp_path):
+    card = cloning.train(cloning.Options(teacher="least-kv", out=tmp_path / "a", **FEW), "")
+    assert card["evaluation"]["agreement"] > 0.9, "chance is .42"
+    assert card["algorithm"] == "clone" and card["trained_on"]["teacher"] == "least-kv"
+    assert read_checkpoint(tmp_path / "a").card["architecture"] == "set-mlp"
+
+
+def test_same_seed_clones_the_same_network(tmp_path):
+    options = {**FEW, "rounds": 2, "steps": 200, "epochs": 1}
+    for name in "ab":
+        cloning.train(cloning.Options(teacher="least-kv", out=tmp_path / name, **options), "")
+    one, two = (read_checkpoint(tmp_path / name).tensors for name in "ab")
+    for name, tensor in one.items():
+        np.testing.assert_array_equal(tensor, two[name])
+
+
+def test_labels_are_the_teachers_where_the_student_acts():
+    env = cloning.make_env(cloning.Options(teacher="least-requests", **FEW))
+    teacher, student = BaselinePolicy("least-requests", env), SetActorCritic(4)
+    _, rows, labels = cloning.collect(env, teacher, student, 400, env.reset())
+    requests = rows["instances"][:, :, 0] * 128 + rows["instances"][:, :, 1] * 16
+    requests[rows["exists"] == 0] = torch.inf
+    chosen = requests.gather(1, labels[:, None]).squeeze(1)
+    torch.testing.assert_close(chosen, requests.amin(1))
+    assert len(labels) == 400
+
+
+def test_unknown_teacher_is_named():
+    with pytest.raises(ValueError, match="least-kw"):
+        cloning.train(cloning.Options(teacher="least-kw"), "")

@@ -1,0 +1,154 @@
+"""Tests of PPO and MaskablePPO as commands: seeds, selection, checkpoint, resume."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="the extra rl is not installed")
+pytest.importorskip("sb3_contrib", reason="the extra rl is not installed")
+
+from servegym.agents import maskable_ppo, ppo, selection
+from servegym.agents.export import read_network, tensors_of_network, write_network
+from servegym.agents.scenarios import HELD_OUT_SEEDS, TRAINING_SEEDS, Mix
+from servegym.agents.set_policy import SetNetwork
+from servegym.baselines.learned import read_checkpoint
+from servegym.commands import train
+
+FEW: dict[str, Any] = dict(
+    steps=128,
+    validate_every=64,
+    instances=(2, 3),
+    workloads=("azure-conv",),
+    requests=60,
+    loads_each=1,
+    replicas=2,
+    rollout=16,
+    batch=32,
+    epochs=1,
+    hidden=4,
+    learning_rate=0.05,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_cases(monkeypatch):
+    """Let validation cases be short."""
+    monkeypatch.setattr(Mix, "__init__", _few_requests(Mix.__init__))
+
+
+def _few_requests(init):
+    def made(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        object.__setattr__(self, "requests", 100)
+
+    return made
+
+
+def tensors(path) -> dict[str, np.ndarray]:
+    return dict(read_checkpoint(path).tensors)
+
+
+def test_same_seed_trains_the_same_network_and_another_seed_another(tmp_path):
+    options = ppo.Options(out=tmp_path / "a", **FEW)
+    ppo.train(options, "")
+    ppo.train(replace(options, out=tmp_path / "b"), "")
+    ppo.train(replace(options, out=tmp_path / "c", seed=1), "")
+    a, b, c = (tensors(tmp_path / name) for name in "abc")
+    for name, tensor in a.items():
+        np.testing.assert_array_equal(tensor, b[name])
+    assert (a["encoder.weight"] != c["encoder.weight"]).any()
+
+
+def test_card_says_how_it_was_trained_and_what_it_does(tmp_path, capsys):
+    arguments = [f"--{name.replace('_', '-')}" for name in ()]
+    for name, value in FEW.items():
+        values = value if isinstance(value, tuple) else (value,)
+        arguments += [f"--{name.replace('_', '-')}", *map(str, values)]
+    out = tmp_path / "mine"
+    assert train.run(["dispatch", "--algo", "maskable-ppo", "--out", str(out), *arguments]) == 0
+    card = json.loads((tmp_path / "mine.json").read_text())
+    assert card["algorithm"] == "maskable-ppo" and card["seed"] == 0
+    assert card["command"].startswith("servegym train dispatch --algo maskable-ppo --out")
+    assert card["trained_on"]["instances"] == [2, 3]
+    assert {row["instances"] for row in card["evaluation"]["cases"]} == {2, 3, 6}
+    assert card["hidden"] == 4 and card["wall_s"] > 0
+    assert capsys.readouterr().out.strip() == f"{out}.safetensors"
+
+
+def test_validation_plays_no_seed_of_training_or_of_studies():
+    cases = selection.Validation(Mix((2,), ("azure-conv",), ("predicted",)), "mean-e2e").cases
+    seeds = {case.seed for case in cases}
+    assert not seeds & set(HELD_OUT_SEEDS)
+    assert all(seed not in TRAINING_SEEDS for seed in seeds)
+
+
+def test_the_start_is_kept_where_training_makes_it_worse(tmp_path, monkeypatch):
+    start = SetNetwork(4)
+    write_network(start, tmp_path / "start", {})
+    scores = iter([-0.5, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    monkeypatch.setattr(selection.Validation, "score", lambda self, costs: next(scores))
+    ppo.train(ppo.Options(out=tmp_path / "out", start=str(tmp_path / "start"), **FEW), "")
+    for name, tensor in tensors_of_network(start).items():
+        np.testing.assert_allclose(tensors(tmp_path / "out")[name], tensor, rtol=1e-6)
+
+
+def test_the_best_of_all_validations_is_kept(tmp_path, monkeypatch):
+    scores = iter([0.5, -0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    seen = []
+    costs = selection.Validation.costs
+
+    def watched(self, tensors):
+        seen.append(tensors)
+        return costs(self, tensors)
+
+    monkeypatch.setattr(selection.Validation, "costs", watched)
+    monkeypatch.setattr(selection.Validation, "score", lambda self, costs: next(scores))
+    ppo.train(ppo.Options(out=tmp_path / "out", **FEW), "")
+    assert len(seen) == 4  # before, after 64 and 128 decisions, and for the card
+    np.testing.assert_array_equal(tensors(tmp_path / "out")["skip.weight"], seen[1]["skip.weight"])
+    assert (seen[1]["skip.weight"] != seen[0]["skip.weight"]).any()
+
+
+def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
+    options = ppo.Options(out=tmp_path / "out", **FEW)
+    validate, n = selection.Selection.validate, []
+
+    def interrupted(self):
+        validate(self)
+        n.append(self.num_timesteps)
+        if len(n) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(selection.Selection, "validate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ppo.train(options, "")
+    with pytest.raises(ValueError, match=r"--resume: seed = 1; .* was begun with 0"):
+        ppo.train(replace(options, resume=True, seed=1), "")
+    ppo.train(replace(options, resume=True), "")
+    assert n == [0, 64, 128]
+    assert read_network(tmp_path / "out").hidden == 4
+    with pytest.raises(ValueError, match="--resume: there is no"):
+        ppo.train(replace(options, resume=True, out=tmp_path / "other"), "")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"steps": 0}, "steps = 0; must be >= 1"),
+        ({"learning_rate": 0.0}, "learning_rate = 0.0; must be > 0"),
+        ({"gae_lambda": 1.5}, r"gae_lambda = 1.5; must be in \[0, 1\]"),
+        ({"objective": "mean-e2"}, "unknown objective 'mean-e2'"),
+        ({"start": "no-such"}, "checkpoint = 'no-such'; there is no file"),
+    ],
+)
+def test_bad_options_are_named(option, message):
+    with pytest.raises(ValueError, match=message):
+        ppo.train(ppo.Options(**FEW | option), "")
+
+
+def test_maskable_options_are_ppos_but_for_where_it_goes():
+    plain, maskable = ppo.Options(), maskable_ppo.Options()
+    assert maskable.identity() == plain.identity() and maskable.out != plain.out
