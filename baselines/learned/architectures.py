@@ -29,11 +29,12 @@ Tensors = dict[str, np.ndarray]
 class Architecture:
     """How the tensors of one (decision, architecture) become policies.
 
-    pack: tensors to float64[W]. memory: (weights, config) to floats. functions: by the kind of policy; a system has all
-    of them. settings: fields of ClusterConfig that a system of it sets, too.
+    pack: tensors to float64[W]. size: what W is, of packed weights. memory: (weights, config) to floats. functions: by
+    the kind of policy; a system has all of them. settings: fields of ClusterConfig that a system of it sets, too.
     """
 
     pack: Callable[[Tensors], np.ndarray]
+    size: Callable[[np.ndarray], int]
     memory: Callable[[np.ndarray, Any], int]
     functions: Mapping[str, Callable[..., Any]]
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -41,10 +42,10 @@ class Architecture:
 
 ARCHITECTURES = {
     ("dispatch", "linear"): Architecture(
-        linear.pack, linear.memory_size, {"dispatch": linear.learned_linear}
+        linear.pack, linear.size, linear.memory_size, {"dispatch": linear.learned_linear}
     ),
     ("dispatch", "set-mlp"): Architecture(
-        set_mlp.pack, set_mlp.memory_size, {"dispatch": set_mlp.learned_set_mlp}
+        set_mlp.pack, set_mlp.size, set_mlp.memory_size, {"dispatch": set_mlp.learned_set_mlp}
     ),
     ("serve", "linear"): Architecture(
         serve_linear.pack,
@@ -62,13 +63,30 @@ _COMPILED: dict[Callable[..., Any], Any] = {}  # of all learned policies
 
 @dataclass(frozen=True, eq=False)
 class LearnedPolicy(Policy):
-    """A policy with weights. Pickled with them: another process needs no file, and a file that changed does no harm."""
+    """A policy with weights, as its architecture packs them; ValueError for others.
+
+    Pickled with them: another process needs no file, and a file that changed meanwhile does no harm.
+    """
 
     design: tuple[str, str] = ("", "")  # decision, architecture
     sha256: str = ""  # of the file of its tensors
 
+    def __post_init__(self) -> None:
+        weights, architecture = self.weights, ARCHITECTURES[self.design]
+        is_plain = isinstance(weights, np.ndarray) and weights.dtype == np.float64
+        if not is_plain or weights.ndim != 1 or len(weights) == 0:
+            raise ValueError(f"{self.name}: weights = {weights!r}; must be float64[W], packed")
+        if len(weights) != architecture.size(weights):
+            wanted = architecture.size(weights)
+            raise ValueError(f"{self.name}: {len(weights)} weights; {self.design[1]} has {wanted}")
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return policy_of, (self.design, self.kind, self.weights, self.name, self.sha256)
+
+    def memory_size(self, config: Any) -> int:
+        """Return the floats of memory that the policy needs with this config."""
+        assert self.weights is not None
+        return ARCHITECTURES[self.design].memory(self.weights, config)
 
 
 def policy_of(
@@ -90,7 +108,6 @@ def policy_of(
         kind=kind,
         function=architecture.functions[kind],
         source=f"learned; sha256 {sha256[:16]}" if sha256 else "learned",
-        memory=lambda config: architecture.memory(weights, config),
         weights=weights,
         _compiled=_COMPILED,
         design=design,

@@ -16,6 +16,9 @@ from numba.extending import intrinsic
 
 from servegym.simulator.kernel import IS_JIT_DISABLED
 
+CACHED_BY = (
+    "part_type"  # the attribute by which kernel.py tells apart what is no function of Python
+)
 LANES = 16  # outputs that are worked out together: their number must be a multiple
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 FIRST_LANE = ir.Constant(ir.IntType(32), 0)
@@ -71,8 +74,6 @@ def _compiled(typing, row, matrix, bias, least, out):
     return types.void(row, matrix, bias, least, out), _write_code
 
 
-# What kernels that call it are cached by (kernel.py), as it has no code of Python to be told apart by.
-vars(_compiled)["part_type"] = "".join(
-    map(inspect.getsource, (_write_code, _lanes_at, _in_every_lane))
-)
+_CODE = "".join(map(inspect.getsource, (_write_code, _lanes_at, _in_every_lane)))
+setattr(_compiled, CACHED_BY, _CODE)
 dense: Any = dense_in_python if IS_JIT_DISABLED else _compiled

@@ -9,6 +9,7 @@ params: w, 3F numbers. Source: the score fitted by cross-entropy search in a fea
 import numpy as np
 
 from servegym.baselines.features import N_INSTANCE, N_REQUEST, fill_instance, fill_request
+from servegym.baselines.learned.layouts import N_PRODUCTS
 from servegym.simulator.kernel import kernel
 from servegym.simulator.views import HOLD, n_instances
 
@@ -22,6 +23,11 @@ MEMORY = (
 def pack(tensors: dict[str, np.ndarray]) -> np.ndarray:
     """Return the 3F weights as the function reads them, float64."""
     return tensors["weight"].astype(np.float64)
+
+
+def size(weights: np.ndarray) -> int:
+    """Return how many there are to be."""
+    return N_PRODUCTS
 
 
 def memory_size(weights: np.ndarray, config: object) -> int:

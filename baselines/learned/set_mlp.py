@@ -21,7 +21,7 @@ from servegym.baselines.features import (
     fill_instance,
     fill_request,
 )
-from servegym.baselines.learned.dense import LANES, dense
+from servegym.baselines.learned.dense import CACHED_BY, LANES, dense
 from servegym.baselines.learned.layouts import N_PRODUCTS
 from servegym.baselines.learned.linear import ACCEPTS, linear_score, weigh
 from servegym.simulator.config import ClusterConfig
@@ -66,6 +66,13 @@ def hidden_of(weights: np.ndarray) -> int:
     return int(weights[:1].view(np.float32)[0])
 
 
+def size(weights: np.ndarray) -> int:
+    """Return how many packed weights of that hidden width there are."""
+    hidden = hidden_of(weights)
+    numbers = MARK + (N_INSTANCE + N_CONTEXT + 2 * hidden + 3) * hidden + 1 + N_PRODUCTS
+    return (numbers + 1) // 2
+
+
 def scratch_size(hidden: int, instances: int) -> int:
     """Return the float32 numbers of scratch for so many instances: the sizes in scratch_of, added up."""
     return 2 * N_INSTANCE + N_CONTEXT + 3 * hidden + (hidden + 2) * instances
@@ -102,6 +109,10 @@ class Scratch(NamedTuple):
     scores: np.ndarray  # instances: the linear score
     accepts: np.ndarray  # instances
     h: np.ndarray  # instances x H, flat
+
+
+for _names in (Weights, Scratch):
+    setattr(_names, CACHED_BY, _names._fields)
 
 
 @kernel
