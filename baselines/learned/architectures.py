@@ -49,6 +49,7 @@ ARCHITECTURES = {
     ),
     ("serve", "linear"): Architecture(
         serve_linear.pack,
+        serve_linear.size,
         serve_linear.memory_size,
         {
             "dispatch": serve_linear.learned_serve_dispatch,

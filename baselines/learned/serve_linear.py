@@ -45,16 +45,16 @@ from servegym.simulator.views import (
 
 TTFT_S = DEFAULT_SLO.ttft_s
 HEAD_TERMS = (
-    "urgency",  # 2^-tier
-    "tier",  # as in features.py, as is all that has a feature's name
-    "tier_squared",
+    "tier_0",  # truth values, as far as they go
+    "tier_1",
+    "tier_2",
+    "tier_3",  # or more
     "elapsed",  # waited / the tier's limit on TTFT, at most 1
     "late",  # whether that is over
     "overdue",  # by how many limits, / 10
     "urgency_elapsed",  # products
     "urgency_late",
-    "tier_late",
-    "prompt",
+    "prompt",  # as in features.py, as is all that has a feature's name
     "urgency_prompt",
     "length",
     "urgency_length",
@@ -63,7 +63,9 @@ HEAD_TERMS = (
 PAIR_TERMS = (
     "running",
     "kv_with_request",
+    "kv_full",  # kv_with_request from .75 to 1, as 0 to 1
     "kv_at_ends",
+    "ends_full",  # the same of kv_at_ends
     "iteration",
     "first_token",  # when it would come, by prefill alone, since the arrival / the tier's limit on TTFT
     "misses",  # whether that is over 1
@@ -72,6 +74,8 @@ N_HEAD, N_PAIR = len(HEAD_TERMS), len(PAIR_TERMS)
 OF_PAIR = N_HEAD  # where b begins
 WAIT = OF_PAIR + 2 * N_PAIR
 N_WEIGHTS = WAIT + 1
+N_TIERS = 4  # that have a term of their own
+NEARLY_FULL = 0.75  # of the KV
 RUNNING, KV_AT_ENDS, ITERATION, KV_WITH_REQUEST = 0, 7, 11, 15  # in the row of an instance
 
 
@@ -85,6 +89,11 @@ def unpack(weights: np.ndarray) -> dict[str, np.ndarray]:
     """Return the tensors that weights of this length are, float32."""
     head, pair, wait = np.split(weights.astype(np.float32), [OF_PAIR, WAIT])
     return {"head": head, "pair": pair.reshape(2, N_PAIR), "wait": wait}
+
+
+def size(weights: np.ndarray) -> int:
+    """Return how many numbers packed weights are."""
+    return N_WEIGHTS
 
 
 def memory_size(weights: np.ndarray, config: object) -> int:
@@ -108,15 +117,15 @@ def limit_s(request):
 def head_score(cluster, q, head, a):
     """Return the part of the score of queue q, whose first one is `head`; a: N_HEAD weights and more."""
     share = max(0.0, (now_s(cluster) - arrival_s(head)) / limit_s(head))
-    urgency, level = urgency_of(head), clipped(tier(head) * PER_REQUEST[4])
+    urgency = urgency_of(head)
     late, elapsed = 1.0 if share >= 1.0 else 0.0, min(share, 1.0)
     prompt = clipped(prompt_tokens(head) * PER_REQUEST[1])
     length = clipped(queue_length(cluster, q) * PER_QUEUE[0])
-    score = urgency * (a[0] + a[6] * elapsed + a[7] * late + a[10] * prompt + a[12] * length)
-    score += level * (a[1] + a[2] * level + a[8] * late)
-    score += a[3] * elapsed + late * (a[4] + a[13] * length)
-    score += a[5] * clipped(max(share - 1.0, 0.0) * 0.1)
-    return score + a[9] * prompt + a[11] * length
+    score = a[min(tier(head), N_TIERS - 1)]
+    score += elapsed * (a[4] + urgency * a[7])
+    score += late * (a[5] + urgency * a[8] + length * a[13])
+    score += clipped(max(share - 1.0, 0.0) * 0.1) * a[6]
+    return score + prompt * (a[9] + urgency * a[10]) + length * (a[11] + urgency * a[12])
 
 
 @kernel
@@ -136,12 +145,20 @@ def pair_score(cluster, request, i, params):
     seated = n_running(cluster, i) / max_num_seqs(cluster, i)
     score = clipped(seated * PER_INSTANCE[RUNNING]) * weight_of(params, 0, urgency)
     score += clipped(taken * share * PER_INSTANCE[KV_WITH_REQUEST]) * weight_of(params, 1, urgency)
-    score += clipped(at_ends * PER_INSTANCE[KV_AT_ENDS]) * weight_of(params, 2, urgency)
-    score += clipped(ms * PER_INSTANCE[ITERATION]) * weight_of(params, 3, urgency)
+    score += above(taken * share) * weight_of(params, 2, urgency)
+    score += clipped(at_ends * PER_INSTANCE[KV_AT_ENDS]) * weight_of(params, 3, urgency)
+    score += above(at_ends) * weight_of(params, 4, urgency)
+    score += clipped(ms * PER_INSTANCE[ITERATION]) * weight_of(params, 5, urgency)
     tokens = outlook.prefill_tokens + waiting_prefill_tokens(cluster, i) + prompt_tokens(request)
     elapsed = first_token_s(cluster, request, i, tokens, ms) / limit_s(request)
-    score += clipped(elapsed) * weight_of(params, 4, urgency)
-    return score + weight_of(params, 5, urgency) if elapsed > 1.0 else score
+    score += clipped(elapsed) * weight_of(params, 6, urgency)
+    return score + weight_of(params, 7, urgency) if elapsed > 1.0 else score
+
+
+@kernel
+def above(share):
+    """Return how far a share of the KV is above NEARLY_FULL, as a share of the rest; at least 0."""
+    return clipped((share - NEARLY_FULL) / (1.0 - NEARLY_FULL))
 
 
 @kernel
