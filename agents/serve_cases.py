@@ -64,12 +64,12 @@ def _workload(name: str) -> Workload:
 # Workload, cluster, least and largest load, arrivals: a generation plays one case of each.
 TRAINED = (
     ("azure-conv", "tight", 0.95, 0.95, "poisson"),
-    ("azure-conv", "tight", 0.95, 1.0, "poisson"),
     ("azure-conv", "tight", 1.0, 1.05, "poisson"),
     ("sharegpt", "tight", 0.98, 1.05, "poisson"),
     ("azure-conv", "tight", 0.95, 0.95, "fitted"),
     ("azure-conv", "tight", 0.95, 0.95, BURSTY),
     ("sharegpt", "tight", 0.95, 0.95, BURSTY),
+    ("sharegpt", "tight", 0.95, 1.0, BURSTY),
     ("azure-conv", "few-seats", 1.0, 1.08, "poisson"),
     ("sharegpt", "few-seats", 1.0, 1.08, "poisson"),
 )

@@ -61,9 +61,9 @@ class Options:
     """Processes; the result does not depend on it."""
     generations: Whole = 30
     """How often candidates are drawn, played and ranked."""
-    candidates: Whole = 24
+    candidates: Whole = 28
     """Candidates a generation."""
-    elite: Whole = 6
+    elite: Whole = 7
     """How many of them the next mean and deviation come from."""
     deviation: Real = 0.35
     """First deviation of most weights."""
@@ -73,7 +73,7 @@ class Options:
     """How far the mean moves towards that of the elite, in (0, 1]."""
     deviation_step: Real = 0.4
     """How far deviations move, in (0, 1]."""
-    requests: Whole = 6_000
+    requests: Whole = 8_000
     """Requests of a case."""
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Linear serving: scores worked out by hand, one choice in two policies, waiting that ends, and an environment's run."""
+"""Linear serving: scores by hand, one choice in two policies, waiting that ends, and the run of an environment."""
 
 from typing import Any
 
