@@ -4,8 +4,9 @@
 
 Each generation draws candidates from a normal distribution with a mean and a deviation for every coordinate, plays all
 of them on the same new cases (common random numbers), and moves mean and deviation towards those of the elite. A
-candidate's score is the mean over cases of its cost in units of the case's own spread, so that calm cases count as much
-as congested ones. At the end the best of the last means is chosen on validation cases.
+candidate's score is the mean over cases of how much less it costs than the start, but no more than MOST_GAIN, so that
+congested cases, where most can be gained, do not decide alone. At the end the best of the last means is chosen on
+validation cases.
 Source: Rubinstein and Kroese, The Cross-Entropy Method, 2004; deviations kept up as in Szita and Lorincz, Learning
 Tetris Using the Noisy Cross-Entropy Method, 2006. Left out: correlations between coordinates.
 """
@@ -23,7 +24,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from servegym.agents.candidates import Space, linear_space, set_mlp_space, spreads
+from servegym.agents.candidates import Space, linear_space, set_mlp_space
 from servegym.agents.evaluation import Evaluator, evaluator
 from servegym.agents.objectives import find_objective
 from servegym.agents.scenarios import Case, Mix
@@ -33,9 +34,10 @@ from servegym.simulator.kernel import SIMULATOR_HASH
 from servegym.traces.streams import stream
 
 DECISIONS = ("dispatch",)
-WORST = 3.0  # a standardised cost is clipped to +-WORST; what failed costs as much
-LEAST_RATIO = 1e-4  # of a case's cost: a smaller spread among candidates is no difference
-ARRAYS = ("start", "mean", "deviation", "spread")  # of a Search
+# What a case counts, at most and at least, as a share of the start's cost: congestion, where most can be gained, and
+# what fails shall not decide alone.
+MOST_GAIN, WORST = 0.3, 1.0
+ARRAYS = ("start", "mean", "deviation")  # of a Search
 KEPT_MEANS = 8  # the last means, of which the best is chosen
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
 Real = Annotated[float, tyro.conf.arg(metavar="X")]
@@ -65,13 +67,13 @@ class Options:
     """Candidates a generation."""
     elite: Whole = 8
     """How many of them the next mean and deviation come from."""
-    deviation: Real = 0.25
-    """First deviation of a weight, in units in which the first mean has length 1."""
+    deviation: Real = 0.12
+    """First deviation of a weight, in units of candidates.py; the start has length 1."""
     least_deviation: Real = 0.03
     """What deviations do not fall below."""
     mean_step: Real = 0.8
     """How far the mean moves towards that of the elite, in (0, 1]."""
-    deviation_step: Real = 0.4
+    deviation_step: Real = 0.3
     """How far deviations move, in (0, 1]."""
     instances: tuple[int, ...] = (4, 16)
     """Fleet sizes."""
@@ -79,9 +81,11 @@ class Options:
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted", "learned")
     """What is known of output lengths: a prediction with error .5, or what completions teach."""
-    loads: tuple[float, float] = (0.88, 1.05)
+    loads: tuple[float, float] = (0.88, 1.12)
     """Least and largest load."""
-    default_share: Real = 0.1
+    fitted_share: Real = 0.5
+    """Share of cases with the workload's own, bursty arrivals, where it has such; the others are Poisson."""
+    default_share: Real = 0.0
     """Share of cases in the default scenario instead of tight."""
     requests: Whole = 8_000
     """Requests of a case."""
@@ -93,6 +97,7 @@ class Options:
             self.workloads,
             self.lengths,
             self.loads,
+            self.fitted_share,
             self.default_share,
             self.requests,
         )
@@ -128,7 +133,6 @@ class Search:
     start: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
-    spread: np.ndarray  # float64[3F]: the units of the space
     generation: int = 0
     means: list[np.ndarray] = field(default_factory=list)  # the last KEPT_MEANS, oldest first
 
@@ -169,33 +173,31 @@ class Search:
         )
 
 
-def scores_of(costs: np.ndarray) -> np.ndarray:
+def scores_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return the score of each candidate from float64[cases, candidates] of costs: the least is best.
 
-    A cost is standardised within its case: (cost - median) / (median - the least tenth), in +-WORST. NaN is WORST.
+    The mean over cases of (cost - start) / |start| in -MOST_GAIN .. WORST; start: what the start costs, float64[cases].
+    NaN is WORST, and 0 where the start's is NaN or 0.
     """
-    ranked = np.where(np.isnan(costs), np.inf, costs)
-    tenth, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
-    unit = np.maximum(median - tenth, LEAST_RATIO * np.abs(median) + 1e-12)
-    with np.errstate(invalid="ignore"):  # inf - inf, where half of them failed
-        standard = (ranked - median) / unit
-    return np.clip(np.where(np.isnan(standard), WORST, standard), -WORST, WORST).mean(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        change = (costs - start[:, None]) / np.abs(start[:, None])
+    change = np.where(np.isnan(costs), WORST, np.nan_to_num(change, posinf=WORST))
+    return np.clip(change, -MOST_GAIN, WORST).mean(axis=0)
 
 
 def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Play one generation and move on; return how much less the mean costs than the start, a share of that cost.
+    """Play one generation and move on; return the score that the mean had in it (scores_of).
 
-    costs: of vectors [n, N] on the cases of this generation, float64[cases, n]. The start and the mean are played
-    beside the candidates, only to say how far the search has come.
+    costs: of vectors [n, N] on the cases of this generation, float64[cases, n].
     """
     candidates = search.ask(options.seed, options.candidates)
     played = costs(np.vstack([candidates, search.start, search.mean]))
-    start, mean = played[:, -2], played[:, -1]
-    search.tell(candidates, scores_of(played[:, :-2]), options)
+    scores = scores_of(played, played[:, -2])
+    search.tell(candidates, scores[:-2], options)
     failed = int(np.isnan(played).any(axis=0).sum())
     if failed:
         note(f"generation {search.generation}: {failed} candidates failed; they count as worst")
-    return float(np.mean((mean - start) / np.abs(start)))
+    return float(scores[-1])
 
 
 def train(options: Options, command: str) -> dict[str, Any]:
@@ -207,10 +209,14 @@ def train(options: Options, command: str) -> dict[str, Any]:
     options.check()
     announce_compilation()
     begun_s = time.monotonic()
-    space, search, spent_s = begin(options)
     mix = options.mix()
+    space = linear_space()
+    if options.architecture == "set-mlp":
+        space = set_mlp_space(options.hidden, options.seed)
+    search, spent_s = Search(np.zeros(0), np.zeros(0), np.zeros(0)), 0.0
     try:
         with evaluator(options.workers, options.objective) as players:
+            search, spent_s = begin(options, space, players)
             while search.generation < options.generations:
                 cases = mix.training_cases(options.seed, search.generation)
                 change = advance(
@@ -238,20 +244,18 @@ def train(options: Options, command: str) -> dict[str, Any]:
     return {"file": str(file)} | card
 
 
-def begin(options: Options) -> tuple[Space, Search, float]:
-    """Return the space, the search (new, or where it was left) and the seconds that it has taken."""
-    kept = read_state(options) if options.resume else None
-    if kept is None:
-        spread = spreads(options.mix().validation_cases(loads=(0.97,)))
-    else:
-        spread = np.array(kept["spread"])
-    if options.architecture == "linear":
-        space = linear_space(spread, options.deviation)
-    else:
-        space = set_mlp_space(spread, options.deviation, options.hidden, options.seed)
-    if kept is None:
-        return space, Search(space.start, space.start, space.deviation, spread), 0.0
-    return space, Search.from_json(kept), kept["wall_s"]
+def begin(options: Options, space: Space, players: Evaluator) -> tuple[Search, float]:
+    """Return the search, new or where it was left, and the seconds that it has taken.
+
+    A new one begins at the start that is better in the cases of the first generation.
+    """
+    if options.resume:
+        kept = read_state(options)
+        return Search.from_json(kept), kept["wall_s"]
+    starts = np.array(list(space.starts.values()))
+    costs = costs_of(starts, space, players, options.mix().training_cases(options.seed, 0))
+    start = starts[int(np.argmin(scores_of(costs, costs[:, 0])))]
+    return Search(start, start, options.deviation * space.scale), 0.0
 
 
 def costs_of(
@@ -265,18 +269,23 @@ def choose(
     search: Search, space: Space, players: Evaluator, mix: Mix
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the best of the last means and of their average on validation cases, and what it does there."""
-    finalists = np.vstack([*search.means, np.mean(search.means, axis=0)])
+    finalists = np.vstack([search.start, *search.means, np.mean(search.means, axis=0)])
     cases = mix.validation_cases()
     costs = costs_of(finalists, space, players, cases)
-    best = int(np.argmin(scores_of(costs)))
-    wider = mix.validation_cases(instances=mix.untrained_instances())
-    shown = np.vstack([search.start, finalists[best]])
-    rows = []
-    for case, (before, after) in zip(
-        [*cases, *wider], costs_of(shown, space, players, [*cases, *wider]), strict=True
-    ):
-        rows.append(asdict(case) | {"start": before, "learned": after})
+    best = int(np.argmin(scores_of(costs, costs[:, 0])[1:])) + 1
+    untrained = mix.validation_cases(instances=mix.untrained_instances())
+    others = costs_of(finalists[[0, best]], space, players, untrained)
+    shown = np.vstack([costs[:, [0, best]], others])
+    rows = [
+        asdict(case) | {"start": known(before), "learned": known(after)}
+        for case, (before, after) in zip([*cases, *untrained], shown, strict=True)
+    ]
     return finalists[best], {"cost": "what is minimised", "cases": rows}
+
+
+def known(cost: float) -> float | None:
+    """Return the cost as JSON has it: None for a run that failed."""
+    return None if np.isnan(cost) else float(cost)
 
 
 def progress(options: Options, search: Search, change: float, wall_s: float) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +30,15 @@ def _trace(case: Case) -> Trace:
 
 
 class Player:
-    """Plays cases with candidates of one architecture: policies that differ in nothing but weights."""
+    """Plays cases, those of one kind of cluster and policies that differ in nothing but weights in the same arrays."""
 
     def __init__(self) -> None:
-        self._simulations: dict[tuple[str, int, str, int], Simulation] = {}
+        self._simulations: dict[tuple[Any, ...], Simulation] = {}
 
     def play(self, policy: Policy, case: Case) -> Result:
         """Return the run of a case; valid until the next one of that kind (it shares the arrays)."""
-        kind = (case.scenario, case.instances, case.lengths, case.requests)
+        cluster = (case.scenario, case.instances, case.lengths, case.requests)
+        kind = (*cluster, policy.function, policy.n_values)
         if kind not in self._simulations:
             self._simulations[kind] = Simulation(
                 _trace(case), case.config(), policy, seed=case.seed

@@ -35,7 +35,10 @@ LENGTHS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run: a workload's trace on a cluster. load: of what the cluster sustains; lengths: of LENGTHS."""
+    """One run: a workload's trace on a cluster. load: of what the cluster sustains; lengths: of LENGTHS.
+
+    arrivals: a process by name ("poisson"), or "fitted", the workload's own.
+    """
 
     workload: str
     scenario: str
@@ -44,6 +47,7 @@ class Case:
     lengths: str
     seed: int
     requests: int
+    arrivals: str = "poisson"
 
     def config(self) -> ClusterConfig:
         """Return the cluster."""
@@ -52,9 +56,9 @@ class Case:
         )
 
     def trace(self) -> Trace:
-        """Return the trace that `compare` plays with this seed: Poisson arrivals at the load."""
+        """Return the trace that `compare` plays with this seed: arrivals scaled to the load."""
         model = _workload(self.workload)
-        drawn = draws_of_workload(model, self.requests, 1, self.seed)
+        drawn = draws_of_workload(model, self.requests, 1, self.seed, self.arrivals)
         saturation_per_s = saturation_rate(model, self.config())
         return at_rate(drawn, model, self.load, None, saturation_per_s)[self.seed]
 
@@ -66,7 +70,10 @@ def _workload(name: str) -> Workload:
 
 @dataclass(frozen=True)
 class Mix:
-    """What cases are drawn from. loads: least and largest. default_share: of cases in the default scenario, not tight.
+    """What cases are drawn from.
+
+    loads: least and largest. fitted_share: of the cases of a workload with arrivals of its own that have those, not
+    Poisson ones. default_share: of cases in the default scenario, not tight.
 
     ValueError for a name that there is not, or a number out of range.
     """
@@ -74,8 +81,9 @@ class Mix:
     instances: tuple[int, ...] = (4, 16)
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     lengths: tuple[str, ...] = ("predicted", "learned")
-    loads: tuple[float, float] = (0.88, 1.05)
-    default_share: float = 0.1
+    loads: tuple[float, float] = (0.88, 1.12)
+    fitted_share: float = 0.5
+    default_share: float = 0.0
     requests: int = 8_000
 
     def __post_init__(self) -> None:
@@ -88,8 +96,9 @@ class Mix:
             raise ValueError(f"instances = {list(self.instances)}; must be some numbers >= 1")
         if len(self.loads) != 2 or not 0 < self.loads[0] <= self.loads[1]:
             raise ValueError(f"loads = {list(self.loads)}; must be the least and the largest, > 0")
-        if not 0 <= self.default_share <= 1:
-            raise ValueError(f"default_share = {self.default_share}; must be in [0, 1]")
+        for name in ("fitted_share", "default_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be in [0, 1]")
         if self.requests < 2:
             raise ValueError(f"requests = {self.requests}; must be >= 2")
         if not self.lengths or not self.workloads:
@@ -110,6 +119,9 @@ class Mix:
                 lengths,
                 int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop)),
                 self.requests,
+                "fitted"
+                if rng.random() < self.fitted_share and _workload(workload).arrivals is not None
+                else "poisson",
             )
             for (instances, workload, lengths), stratum in zip(corners, strata, strict=True)
         ]
