@@ -33,6 +33,7 @@ from servegym.traces import Trace
 
 DECISIONS = ("serve",)
 DESIGN = ("serve", "linear")
+RIVALS = "least-requests:queue=strict-priority,least-requests:queue=weighted"
 LEAST_MISSED = 1e-3  # of the weight; less is as good as none
 FAILED = 1.0  # what a run that fails misses
 DRAIN_S = 30.0
@@ -106,7 +107,7 @@ def start_of(options: Options) -> Search:
     for name, value in START.items():
         start[names.index(name)] = value  # of a pair's term the row that does not depend on urgency
     deviation = np.array([FIRST_DEVIATIONS.get(name, options.deviation) for name in names])
-    return Search(start, start, deviation, np.ones(0))
+    return Search(start, start, deviation)
 
 
 class ServeSimulation(Simulation):

@@ -55,7 +55,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parse(module.Options, rest, f"train {decision} --algo {algorithm}", module.__doc__)
     card = module.train(options, shlex.join(["servegym", "train", *arguments]))
     print(json.dumps(card, indent=2, allow_nan=False) if is_json else card["file"])
-    note(f"play it with: servegym compare --systems learned:{card['file']},least-requests")
+    rivals = getattr(module, "RIVALS", "least-requests")
+    note(f"play it with: servegym compare --systems learned:{card['file']},{rivals}")
     return 0
 
 
