@@ -61,17 +61,17 @@ def _workload(name: str) -> Workload:
     return find_workload(name)
 
 
-# Workload, cluster, least and largest load, arrivals: a generation plays one case of each.
+# Workload, cluster, least and largest load, arrivals, how many times the requests: a generation plays one case of each.
+# Bursts of minutes need longer cases.
 TRAINED = (
-    ("azure-conv", "tight", 0.95, 0.95, "poisson"),
-    ("azure-conv", "tight", 1.0, 1.05, "poisson"),
-    ("sharegpt", "tight", 0.98, 1.05, "poisson"),
-    ("azure-conv", "tight", 0.95, 0.95, "fitted"),
-    ("azure-conv", "tight", 0.95, 0.95, BURSTY),
-    ("sharegpt", "tight", 0.95, 0.95, BURSTY),
-    ("sharegpt", "tight", 0.95, 1.0, BURSTY),
-    ("azure-conv", "few-seats", 1.0, 1.08, "poisson"),
-    ("sharegpt", "few-seats", 1.0, 1.08, "poisson"),
+    ("azure-conv", "tight", 0.95, 0.95, "poisson", 1),
+    ("azure-conv", "tight", 1.0, 1.05, "poisson", 1),
+    ("sharegpt", "tight", 0.98, 1.05, "poisson", 1),
+    ("azure-conv", "tight", 0.95, 0.95, "fitted", 2),
+    ("azure-conv", "tight", 0.95, 0.95, BURSTY, 1),
+    ("sharegpt", "tight", 0.95, 0.95, BURSTY, 2),
+    ("azure-conv", "few-seats", 1.0, 1.08, "poisson", 1),
+    ("sharegpt", "few-seats", 1.0, 1.08, "poisson", 1),
 )
 N_VALIDATION = 3  # cases of each that the best of the last means is chosen on
 
@@ -86,16 +86,16 @@ def training_cases(seed: int, generation: int, requests: int) -> list[ServeCase]
             low + (high - low) * float(rng.random()),
             arrivals,
             int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop)),
-            requests,
+            times * requests,
         )
-        for workload, cluster, low, high, arrivals in TRAINED
+        for workload, cluster, low, high, arrivals, times in TRAINED
     ]
 
 
 def validation_cases(requests: int) -> list[ServeCase]:
     """Return the cases that a policy is chosen by, at the middle of the loads, the same for every training seed."""
     return [
-        ServeCase(workload, cluster, (low + high) / 2, arrivals, seed, requests)
+        ServeCase(workload, cluster, (low + high) / 2, arrivals, seed, times * requests)
         for seed in VALIDATION_SEEDS[:N_VALIDATION]
-        for workload, cluster, low, high, arrivals in TRAINED
+        for workload, cluster, low, high, arrivals, times in TRAINED
     ]

@@ -60,9 +60,9 @@ class Options:
     """Go on from OUT.state.json, with the same options."""
     workers: Whole = 2
     """Processes; the result does not depend on it."""
-    generations: Whole = 30
+    generations: Whole = 28
     """How often candidates are drawn, played and ranked."""
-    candidates: Whole = 28
+    candidates: Whole = 26
     """Candidates a generation."""
     elite: Whole = 7
     """How many of them the next mean and deviation come from."""
@@ -74,7 +74,7 @@ class Options:
     """How far the mean moves towards that of the elite, in (0, 1]."""
     deviation_step: Real = 0.4
     """How far deviations move, in (0, 1]."""
-    requests: Whole = 8_000
+    requests: Whole = 6_000
     """Requests of a case."""
 
     def check(self) -> None:

@@ -7,13 +7,13 @@ queue has a head, and the instance accepts it. Waiting scores a constant, c. The
 instances, the rest does not depend on the queue; so the queue policy (joint least) and the dispatch policy (least of
 a head's instances) agree by construction. Waiting is for whoever has something to wait for: where every instance is
 empty, the best pair goes, so that runs drain.
-params: a, b, c. Source: this project.
+All terms are bounded, so that what is fitted holds in longer queues. params: a, b, c. Source: this project.
 Left out: TPOT has no term of its own; deadlines are those of the default SLO.
 """
 
 import numpy as np
 
-from servegym.baselines.features import PER_INSTANCE, PER_QUEUE, PER_REQUEST, clipped
+from servegym.baselines.features import PER_INSTANCE, PER_REQUEST, clipped
 from servegym.simulator.kernel import kernel
 from servegym.simulator.outlook_views import (
     decode_ms,
@@ -51,12 +51,12 @@ HEAD_TERMS = (
     "tier_3",  # or more
     "elapsed",  # waited / the tier's limit on TTFT, at most 1
     "late",  # whether that is over
-    "overdue",  # by how many limits, / 10
+    "overdue",  # the share of the wait that is beyond the limit
     "urgency_elapsed",  # products
     "urgency_late",
     "prompt",  # as in features.py, as is all that has a feature's name
     "urgency_prompt",
-    "length",
+    "length",  # n / (n + 32) of n requests in the queue
     "urgency_length",
     "late_length",
 )
@@ -67,8 +67,8 @@ PAIR_TERMS = (
     "kv_at_ends",
     "ends_full",  # the same of kv_at_ends
     "iteration",
-    "first_token",  # when it would come, by prefill alone, since the arrival / the tier's limit on TTFT
-    "misses",  # whether that is over 1
+    "first_token",  # in how long it would come, by prefill alone / the tier's limit on TTFT; at most 2
+    "misses",  # whether it would come after the limit
 )
 N_HEAD, N_PAIR = len(HEAD_TERMS), len(PAIR_TERMS)
 OF_PAIR = N_HEAD  # where b begins
@@ -76,6 +76,8 @@ WAIT = OF_PAIR + 2 * N_PAIR
 N_WEIGHTS = WAIT + 1
 N_TIERS = 4  # that have a term of their own
 NEARLY_FULL = 0.75  # of the KV
+HALF_LENGTH = 32.0  # requests of a queue that count half as much as very many
+MOST_SOON = 2.0
 RUNNING, KV_AT_ENDS, ITERATION, KV_WITH_REQUEST = 0, 7, 11, 15  # in the row of an instance
 
 
@@ -120,11 +122,12 @@ def head_score(cluster, q, head, a):
     urgency = urgency_of(head)
     late, elapsed = 1.0 if share >= 1.0 else 0.0, min(share, 1.0)
     prompt = clipped(prompt_tokens(head) * PER_REQUEST[1])
-    length = clipped(queue_length(cluster, q) * PER_QUEUE[0])
+    n = queue_length(cluster, q)
+    length = n / (n + HALF_LENGTH)
     score = a[min(tier(head), N_TIERS - 1)]
     score += elapsed * (a[4] + urgency * a[7])
     score += late * (a[5] + urgency * a[8] + length * a[13])
-    score += clipped(max(share - 1.0, 0.0) * 0.1) * a[6]
+    score += (1.0 - 1.0 / max(share, 1.0)) * a[6]
     return score + prompt * (a[9] + urgency * a[10]) + length * (a[11] + urgency * a[12])
 
 
@@ -150,9 +153,11 @@ def pair_score(cluster, request, i, params):
     score += above(at_ends) * weight_of(params, 4, urgency)
     score += clipped(ms * PER_INSTANCE[ITERATION]) * weight_of(params, 5, urgency)
     tokens = outlook.prefill_tokens + waiting_prefill_tokens(cluster, i) + prompt_tokens(request)
-    elapsed = first_token_s(cluster, request, i, tokens, ms) / limit_s(request)
-    score += clipped(elapsed) * weight_of(params, 6, urgency)
-    return score + weight_of(params, 7, urgency) if elapsed > 1.0 else score
+    soon_s, limit = first_token_s(cluster, i, tokens, ms), limit_s(request)
+    score += min(soon_s / limit, MOST_SOON) * weight_of(params, 6, urgency)
+    if now_s(cluster) - arrival_s(request) + soon_s > limit:
+        score += weight_of(params, 7, urgency)
+    return score
 
 
 @kernel
@@ -162,14 +167,13 @@ def above(share):
 
 
 @kernel
-def first_token_s(cluster, request, i, tokens, ms):
-    """Return how long after its arrival the request's first token would come, s: so many tokens to prefill until then.
+def first_token_s(cluster, i, tokens, ms):
+    """Return in how long so many tokens are prefilled at instance i, s.
 
     In whole iterations, in which the running decode as well, which takes ms.
     """
     budget = cluster.engines[cluster.instances[i].engine].max_num_batched_tokens
-    soon_s = prefill_s(cluster, i, tokens) + np.ceil(tokens / budget) * ms * 1e-3
-    return now_s(cluster) - arrival_s(request) + soon_s
+    return prefill_s(cluster, i, tokens) + np.ceil(tokens / budget) * ms * 1e-3
 
 
 @kernel

@@ -42,9 +42,12 @@ def test_cases_are_new_in_every_generation_and_keep_to_their_seeds():
     assert len({case.seed for case in cases}) == len(cases) == 5 * len(TRAINED)
     assert all(case.seed in TRAINING_SEEDS for case in cases)
     assert all(case.seed in VALIDATION_SEEDS for case in validation_cases(100))
-    for case, (workload, cluster, low, high, arrivals) in zip(cases, 5 * TRAINED, strict=True):
+    for case, (workload, cluster, low, high, arrivals, times) in zip(
+        cases, 5 * TRAINED, strict=True
+    ):
         assert (case.workload, case.cluster, case.arrivals) == (workload, cluster, arrivals)
         assert low <= case.load <= high
+        assert case.requests == times * 100
 
 
 def test_the_search_begins_near_strict_priority():

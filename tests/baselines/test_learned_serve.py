@@ -132,9 +132,13 @@ def expected_scores(simulation: Simulation, given: dict[str, np.ndarray]) -> dic
             0.5**tier,
         )
         share = waited_s / limit_s
-        late, length, long = float(share >= 1), queue["n_waiting"] / 32, prompt / 2000
+        late, length, long = (
+            float(share >= 1),
+            queue["n_waiting"] / (queue["n_waiting"] + 32),
+            prompt / 2000,
+        )
         tiers = [float(tier == p) for p in range(3)] + [float(tier >= 3)]
-        times = [min(share, 1), late, max(share - 1, 0) / 10, u * min(share, 1), u * late]
+        times = [min(share, 1), late, 1 - 1 / max(share, 1), u * min(share, 1), u * late]
         head = [*tiers, *times, long, u * long, length, u * length, late * length]
         rows = all_features(simulation, r)["instances"].astype(float)
         for i, row in enumerate(rows):
@@ -144,9 +148,9 @@ def expected_scores(simulation: Simulation, given: dict[str, np.ndarray]) -> dic
                 seen[i, 1] + seen[i, 5] + prompt
             )  # to prefill: of the running, of the waiting, its own
             soon_s = tokens / budget * 0.01 + np.ceil(tokens / budget) * seen[i, 8] / 1e3
-            first = (waited_s + soon_s) / limit_s
+            soon, misses = min(soon_s / limit_s, 2), waited_s + soon_s > limit_s
             full = [max(0.0, (row[k] - 0.75) * 4) for k in (15, 7)]
-            pair = np.array([row[0], row[15], full[0], row[7], full[1], row[11], first, first > 1])
+            pair = np.array([row[0], row[15], full[0], row[7], full[1], row[11], soon, misses])
             weighed = given["pair"][0] + u * given["pair"][1]
             scores[q, i] = float(np.dot(given["head"], head) + weighed @ pair)
     return scores
