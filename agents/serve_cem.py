@@ -131,9 +131,7 @@ class Player:
         queue, dispatch = policies_of(weights)
         trace, kind = _trace(case), (case.cluster, case.requests, weights is None)
         if kind not in self._simulations:
-            self._simulations[kind] = ServeSimulation(
-                trace, case.config(), dispatch, horizon_s=trace.arrival_s[-1] + DRAIN_S
-            )
+            self._simulations[kind] = ServeSimulation(trace, case.config(), dispatch)
         simulation = self._simulations[kind]
         simulation.queue, simulation.dispatch = queue, dispatch
         simulation.restart(trace, case.seed)

@@ -56,6 +56,13 @@ def test_the_search_begins_near_strict_priority():
     assert start == pytest.approx(strict, abs=0.02)
 
 
+def test_what_is_missed_does_not_depend_on_what_was_played_before():
+    longer = replace(CASE, load=1.0, seed=8)  # arrivals go on for longer than those of CASE
+    alone, player = Player().missed(None, longer), Player()
+    player.missed(None, CASE)
+    assert player.missed(None, longer) == alone
+
+
 def test_whoever_waits_in_vain_misses_almost_all():
     weights = start_of(TINY).start.copy()
     weights[-1] = -1e6
