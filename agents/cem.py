@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import tyro
@@ -135,6 +135,20 @@ class Options:
         return json.loads(json.dumps(kept))
 
 
+class SearchOptions(Protocol):
+    """What any search takes from its options."""
+
+    out: Path
+    elite: int
+    mean_step: float
+    deviation_step: float
+    least_deviation: float
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a search that goes on must have been started with, in plain JSON."""
+        ...
+
+
 @dataclass
 class Search:
     """A normal distribution over vectors, one deviation a coordinate, where it began, and the means it had."""
@@ -151,7 +165,7 @@ class Search:
         draws = stream(seed, f"candidates of generation {self.generation}")
         return self.mean + self.deviation * draws.standard_normal((n, len(self.mean)))
 
-    def tell(self, candidates: np.ndarray, scores: np.ndarray, options: Options) -> None:
+    def tell(self, candidates: np.ndarray, scores: np.ndarray, options: SearchOptions) -> None:
         """Move towards the elite, the candidates with the least scores, and begin the next generation."""
         elite = candidates[np.argsort(scores, kind="stable")[: options.elite]]
         moves = self.deviation > 0
@@ -343,12 +357,12 @@ def progress(options: Options, search: Search, change: float, wall_s: float) -> 
     )
 
 
-def state_file(options: Options) -> Path:
+def state_file(options: SearchOptions) -> Path:
     """Return where a search is kept after every generation."""
     return options.out.with_name(options.out.name.removesuffix(".safetensors") + ".state.json")
 
 
-def save(options: Options, search: Search, wall_s: float) -> None:
+def save(options: SearchOptions, search: Search, wall_s: float) -> None:
     """Write the state at once, so that an interrupt never leaves a part of it."""
     path = state_file(options)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -358,7 +372,7 @@ def save(options: Options, search: Search, wall_s: float) -> None:
     os.replace(part, path)
 
 
-def read_state(options: Options) -> dict[str, Any]:
+def read_state(options: SearchOptions) -> dict[str, Any]:
     """Return what `save` wrote; ValueError if there is nothing, or it is of other options or another simulator."""
     path = state_file(options)
     if not path.is_file():

@@ -88,15 +88,22 @@ class Evaluator:
 def evaluator(workers: int, objective: str) -> Iterator[Evaluator]:
     """Yield an Evaluator with so many processes, which end with the block; ValueError below one."""
     find_objective(objective)
+    with pool_of(workers) as pool:
+        yield Evaluator(pool, objective)
+
+
+@contextmanager
+def pool_of(workers: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Yield so many processes, which end with the block; of one: None, this one. ValueError below one."""
     if workers < 1:
         raise ValueError(f"workers = {workers}; must be >= 1")
     if workers == 1:
-        yield Evaluator(None, objective)
+        yield None
         return
     spawn = multiprocessing.get_context("spawn")  # a fork would share the compiler's state
     pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_leave_interrupts_alone)
     try:
-        yield Evaluator(pool, objective)
+        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 

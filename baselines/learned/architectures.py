@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.baselines.learned import linear, set_mlp
+from servegym.baselines.learned import linear, serve_linear, set_mlp
 from servegym.baselines.learned.checkpoint import (
     Checkpoint,
     checkpoint_bytes,
@@ -46,6 +46,16 @@ ARCHITECTURES = {
     ),
     ("dispatch", "set-mlp"): Architecture(
         set_mlp.pack, set_mlp.size, set_mlp.memory_size, {"dispatch": set_mlp.learned_set_mlp}
+    ),
+    ("serve", "linear"): Architecture(
+        serve_linear.pack,
+        serve_linear.size,
+        serve_linear.memory_size,
+        {
+            "dispatch": serve_linear.learned_serve_dispatch,
+            "queue": serve_linear.learned_serve_queue,
+        },
+        {"queue_by": "tier", "max_local_waiting": 0},
     ),
 }
 

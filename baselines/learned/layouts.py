@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from servegym.baselines.features import N_CLUSTER, N_INSTANCE, N_REQUEST
+from servegym.baselines.learned.serve_linear import N_HEAD, N_PAIR
 from servegym.traces.names import near_match
 
 Shape = tuple[int, ...]
@@ -41,9 +42,14 @@ def _set_mlp(hidden: int) -> dict[str, Shape]:
     }
 
 
+def _serve_linear(hidden: int) -> dict[str, Shape]:
+    return {"head": (N_HEAD,), "pair": (2, N_PAIR), "wait": (1,)}
+
+
 LAYOUTS = {
     ("dispatch", "linear"): Layout(_linear, ("instance", "request")),
     ("dispatch", "set-mlp"): Layout(_set_mlp, ("instance", "request", "cluster"), has_hidden=True),
+    ("serve", "linear"): Layout(_serve_linear, ("instance", "request", "queue")),
 }
 
 

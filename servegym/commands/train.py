@@ -16,6 +16,7 @@ ALGORITHMS = {
     "maskable-ppo": "servegym.agents.maskable_ppo",
     "clone": "servegym.agents.cloning",
 }
+OF_SERVE = {"cem": "servegym.agents.serve_cem"}  # where another module trains Serve
 DEFAULT = "cem"
 SUMMARIES = {
     "cem": "a linear score of each instance, by cross-entropy search over whole runs; minutes on two cores",
@@ -34,6 +35,7 @@ examples:
   servegym train dispatch --objective mean-e2e --out out/mine
   servegym train dispatch --algo cem --objective ttft-slo --seed 1 --out out/ttft
   servegym train dispatch --out out/mine --resume
+  servegym train serve --algo cem --objective goodput --out out/serve
   servegym compare --systems learned:out/mine,block,least-requests --scenario tight --load .97
 
 servegym train DECISION --algo NAME --help lists the options of an algorithm."""
@@ -47,17 +49,22 @@ def run(arguments: Sequence[str]) -> int:
     decision, *rest = arguments
     is_json, rest = "--json" in rest, [each for each in rest if each != "--json"]
     algorithm, rest = algorithm_in(rest)
-    module = import_module(ALGORITHMS[algorithm])
-    if decision not in module.DECISIONS:
+    modules = [
+        import_module(each[algorithm]) for each in (ALGORITHMS, OF_SERVE) if algorithm in each
+    ]
+    trained = {decision: module for module in modules for decision in module.DECISIONS}
+    if decision not in trained:
         raise ValueError(
-            f"unknown decision {decision!r} of {algorithm}; {near_match(decision, module.DECISIONS)}"
+            f"unknown decision {decision!r} of {algorithm}; {near_match(decision, trained)}"
         )
+    module = trained[decision]
     options = parse(
         module.Options, rest, f"train {decision} --algo {algorithm}", module.__doc__ or ""
     )
     card = module.train(options, shlex.join(["servegym", "train", *arguments]))
     print(json.dumps(card, indent=2, allow_nan=False) if is_json else card["file"])
-    note(f"play it with: servegym compare --systems learned:{card['file']},least-requests")
+    rivals = getattr(module, "RIVALS", "least-requests")
+    note(f"play it with: servegym compare --systems learned:{card['file']},{rivals}")
     return 0
 
 

@@ -1,0 +1,262 @@
+"""CEM for Serve: a linear score of pairs of a queue and an instance, fitted for tier-weighted SLO goodput.
+
+    servegym train serve --algo cem --objective goodput --seed 0 --out out/serve
+
+As cem.py, but for the two policies of a serve checkpoint (baselines/learned/serve_linear.py), on cases with tiers
+(serve_cases.py). A candidate costs, on a case, the log of the share of weight that missed its SLO, a tenth of a percent
+added; the mean over cases is minimised, so that calm cases and congested ones count alike. The search begins at strict
+priority with the least KV. A run is cut off DRAIN_S after its last arrival: a policy that waits in vain costs no time.
+Source: as cem.py. Left out: as there; other objectives.
+"""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from servegym.agents.cem import Real, Search, Whole, note, read_state, save, state_file
+from servegym.agents.evaluation import pool_of
+from servegym.agents.serve_cases import ServeCase, training_cases, validation_cases
+from servegym.baselines.learned import serve_linear, write_checkpoint
+from servegym.baselines.learned.architectures import policy_of
+from servegym.experiments.progress import announce_compilation
+from servegym.simulator.accounting import take_account
+from servegym.simulator.policy import Policy, find_policy
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.slo import DEFAULT_SLO, tier_weight
+from servegym.traces import Trace
+
+DECISIONS = ("serve",)
+DESIGN = ("serve", "linear")
+RIVALS = "least-requests:queue=strict-priority,least-requests:queue=weighted"
+LEAST_MISSED = 1e-3  # of the weight; less is as good as none
+FAILED = 1.0  # what a run that fails misses
+DRAIN_S = 30.0
+CANDIDATES_A_TASK = 7
+# Where a search begins: one tier down costs .75, a full instance .5; waiting is worse than any pair.
+START = {"tier_1": 0.75, "tier_2": 1.5, "tier_3": 2.25, "kv_with_request": 0.5, "wait": 4.0}
+FIRST_DEVIATIONS = {name: 0.7 for name in ("tier_0", "tier_1", "tier_2", "tier_3", "wait")} | {
+    "kv_full": 1.5,
+    "ends_full": 1.5,
+}  # others: an option
+
+
+@dataclass(kw_only=True)
+class Options:
+    """What to train, and how; the defaults are what the shipped policy was trained with."""
+
+    objective: Literal["goodput"] = "goodput"
+    """Requests within the SLO (TTFT and TPOT), each times 2^-tier."""
+    seed: Whole = 0
+    """Of the search and of its training cases."""
+    out: Path = Path("out/serve")
+    """Where the checkpoint goes: OUT.safetensors and OUT.json; OUT.state.json while it trains."""
+    resume: bool = False
+    """Go on from OUT.state.json, with the same options."""
+    workers: Whole = 2
+    """Processes; the result does not depend on it."""
+    generations: Whole = 28
+    """How often candidates are drawn, played and ranked."""
+    candidates: Whole = 26
+    """Candidates a generation."""
+    elite: Whole = 7
+    """How many of them the next mean and deviation come from."""
+    deviation: Real = 0.35
+    """First deviation of most weights."""
+    least_deviation: Real = 0.03
+    """What deviations do not fall below."""
+    mean_step: Real = 0.8
+    """How far the mean moves towards that of the elite, in (0, 1]."""
+    deviation_step: Real = 0.4
+    """How far deviations move, in (0, 1]."""
+    requests: Whole = 6_000
+    """Requests of a case."""
+
+    def check(self) -> None:
+        """ValueError for what cannot be trained."""
+        for name in ("generations", "candidates", "elite", "workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
+        if self.elite > self.candidates:
+            raise ValueError(f"elite = {self.elite}; must be <= candidates = {self.candidates}")
+        for name in ("mean_step", "deviation_step"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be in (0, 1]")
+        if not 0 <= self.least_deviation <= self.deviation:
+            raise ValueError(
+                f"least_deviation = {self.least_deviation}; must be in 0 .. deviation = {self.deviation}"
+            )
+        if self.requests < 2:
+            raise ValueError(f"requests = {self.requests}; must be >= 2")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a search that goes on must have been started with, in plain JSON."""
+        free = {"out", "resume", "workers", "generations"}
+        return {name: value for name, value in asdict(self).items() if name not in free}
+
+
+def start_of(options: Options) -> Search:
+    """Return where a search begins."""
+    names = [*serve_linear.HEAD_TERMS, *serve_linear.PAIR_TERMS, *serve_linear.PAIR_TERMS, "wait"]
+    start = np.zeros(serve_linear.N_WEIGHTS)
+    for name, value in START.items():
+        start[names.index(name)] = value  # of a pair's term the row that does not depend on urgency
+    deviation = np.array([FIRST_DEVIATIONS.get(name, options.deviation) for name in names])
+    return Search(start, start, deviation)
+
+
+class ServeSimulation(Simulation):
+    """A Simulation whose queue policy is an object, not a name of its config."""
+
+    queue: Policy | None = None
+
+    def decider(self, role: str) -> tuple[Policy | None, Any]:
+        """Return the queue policy that is set, and everything else as the config says."""
+        return (self.queue, {}) if role == "queue" and self.queue else super().decider(role)
+
+
+class Player:
+    """Plays cases with candidates, or with strict priority and least-requests, in one paused simulation a kind."""
+
+    def __init__(self) -> None:
+        self._simulations: dict[tuple[str, int, bool], ServeSimulation] = {}
+
+    def missed(self, weights: np.ndarray | None, case: ServeCase) -> float:
+        """Return the share of the offered weight that missed its SLO; None plays strict priority."""
+        queue, dispatch = policies_of(weights)
+        trace, kind = _trace(case), (case.cluster, case.requests, weights is None)
+        if kind not in self._simulations:
+            self._simulations[kind] = ServeSimulation(trace, case.config(), dispatch)
+        simulation = self._simulations[kind]
+        simulation.queue, simulation.dispatch = queue, dispatch
+        simulation.restart(trace, case.seed)
+        try:
+            simulation.run(trace.arrival_s[-1] + DRAIN_S)
+        except RuntimeError:  # no progress
+            return FAILED
+        return missed_share(simulation)
+
+
+def policies_of(weights: np.ndarray | None) -> tuple[Policy, Policy]:
+    """Return queue and dispatch policy: of weights, or strict priority and least-requests."""
+    if weights is None:
+        return find_policy("queue", "strict-priority"), find_policy("dispatch", "least-requests")
+    return policy_of(DESIGN, "queue", weights), policy_of(DESIGN, "dispatch", weights)
+
+
+def missed_share(simulation: Simulation) -> float:
+    """Return the share of the offered weight that has not met its SLO."""
+    tiers = simulation.config.tiers
+    weights = np.array([tier_weight(tier) for tier in range(tiers)])
+    records = simulation.state.requests
+    cut_ps = int(simulation.state.shared[0]["now_ps"])
+    limits = DEFAULT_SLO.by_tier(tiers, None)
+    totals = take_account(records, simulation.trace.tier[: len(records)], limits, cut_ps).totals
+    return 1.0 - float(weights @ totals["slo_met"]) / float(weights @ totals["offered"])
+
+
+@lru_cache(maxsize=32)
+def _trace(case: ServeCase) -> Trace:
+    return case.trace()
+
+
+@lru_cache(maxsize=1)
+def _player() -> Player:
+    return Player()
+
+
+def missed_of(vectors: Sequence[np.ndarray | None], case: ServeCase) -> list[float]:
+    """Return what each of the vectors misses on a case."""
+    return [_player().missed(vector, case) for vector in vectors]
+
+
+def all_missed(
+    vectors: Sequence[np.ndarray | None],
+    cases: Sequence[ServeCase],
+    pool: ProcessPoolExecutor | None,
+) -> np.ndarray:
+    """Return float64[cases, vectors]; pool: who plays, None: this process."""
+    starts = range(0, len(vectors), CANDIDATES_A_TASK)
+    tasks = [(vectors[k : k + CANDIDATES_A_TASK], case) for case in cases for k in starts]
+    play = map if pool is None else pool.map
+    flat = [each for missed in play(missed_of, *zip(*tasks, strict=True)) for each in missed]
+    return np.array(flat).reshape(len(cases), len(vectors))
+
+
+def cost_of(missed: np.ndarray) -> np.ndarray:
+    """Return the mean over cases of the log of what is missed, LEAST_MISSED added; [cases, n] to [n]."""
+    return np.log(missed + LEAST_MISSED).mean(axis=0)
+
+
+def train(options: Options, command: str) -> dict[str, Any]:
+    """Train, write the checkpoint and return its card. command: what was typed, for the card.
+
+    ValueError for bad options, or a state that another search left. KeyboardInterrupt: what is finished is kept in
+    OUT.state.json, and a line says how to go on.
+    """
+    options.check()
+    announce_compilation()
+    begun_s = time.monotonic()
+    kept = read_state(options) if options.resume else None
+    search = start_of(options) if kept is None else Search.from_json(kept)
+    spent_s = 0.0 if kept is None else kept["wall_s"]
+    with pool_of(options.workers) as pool:
+        play = partial(all_missed, pool=pool)
+        try:
+            while search.generation < options.generations:
+                cases = training_cases(options.seed, search.generation, options.requests)
+                candidates = search.ask(options.seed, options.candidates)
+                missed = play([*candidates, search.mean, None], cases)
+                costs = cost_of(missed)
+                search.tell(candidates, costs[:-2], options)
+                wall_s = spent_s + time.monotonic() - begun_s
+                save(options, search, wall_s)
+                left_s = wall_s / search.generation * (options.generations - search.generation)
+                change = np.exp(costs[-2] - costs[-1]) - 1.0
+                note(
+                    f"{search.generation}/{options.generations} generations, {wall_s:.0f} s, about {left_s:.0f} s "
+                    f"left: misses {change:+.1%} of strict priority's, deviation {search.spread_left:.3f}"
+                )
+        except KeyboardInterrupt:
+            note(
+                f"{search.generation} generations are in {state_file(options)}; go on with --resume"
+            )
+            raise
+        vector, evaluation = choose(search, play, options.requests)
+    card = {
+        "decision": DESIGN[0],
+        "architecture": DESIGN[1],
+        "objective": options.objective,
+        "algorithm": "cem",
+        "command": command,
+        "seed": options.seed,
+        "wall_s": round(spent_s + time.monotonic() - begun_s, 1),
+        "trained_on": options.identity() | {"generations": options.generations},
+        "evaluation": evaluation,
+    }
+    file = write_checkpoint(options.out, serve_linear.unpack(vector), card)
+    return {"file": str(file)} | card
+
+
+def choose(search: Search, play: Any, requests: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the best of the last means and of their average on validation cases, and what it misses there."""
+    finalists = [*search.means, np.mean(search.means, axis=0)]
+    cases = validation_cases(requests)
+    missed = play([*finalists, None], cases)
+    costs = cost_of(missed)
+    best = int(np.argmin(costs[:-1]))
+    rows = [
+        asdict(case) | {"strict_priority": row[-1], "learned": row[best]}
+        for case, row in zip(cases, missed.tolist(), strict=True)
+    ]
+    return finalists[best], {
+        "cost": float(costs[best]),
+        "cost_of_strict_priority": float(costs[-1]),
+        "missed": "share of the weight, 2^-tier a request, that missed its SLO",
+        "cases": rows,
+    }
