@@ -107,7 +107,7 @@ def start_of(options: Options) -> Search:
     for name, value in START.items():
         start[names.index(name)] = value  # of a pair's term the row that does not depend on urgency
     deviation = np.array([FIRST_DEVIATIONS.get(name, options.deviation) for name in names])
-    return Search(start, start, deviation)
+    return Search(start, start, deviation, (deviation > 0).astype(np.float64))
 
 
 class ServeSimulation(Simulation):
