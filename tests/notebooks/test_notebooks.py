@@ -3,11 +3,11 @@
 SERVEGYM_FAST=1 makes them play little traffic; the committed outputs are of full runs (`make notebooks`).
 """
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-NEEDED = {"nbmake": "test", "ipykernel": "test", "torch": "rl", "stable_baselines3": "rl", "optuna": "tune"}  # fmt: skip
+NEEDED = {"nbmake": "test", "ipykernel": "test", "torch": "rl", "optuna": "tune"}
 MOST_BYTES = 400_000
 CELL_LIMIT_S = 900  # a first run compiles
 OF_A_MACHINE = re.compile(
@@ -54,15 +54,15 @@ def texts(output: NotebookNode) -> str:
 
 def load_execute() -> ModuleType:
     """Return notebooks/execute.py, which is a script and in no package."""
-    spec = importlib.util.spec_from_file_location("execute", ROOT / "notebooks" / "execute.py")
+    spec = spec_from_file_location("execute", ROOT / "notebooks" / "execute.py")
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def test_what_the_notebooks_need_is_installed():
-    absent = {f"{name} (extra {extra})" for name, extra in NEEDED.items() if not importlib.util.find_spec(name)}  # fmt: skip
+    absent = [f"{name} of {extra}" for name, extra in NEEDED.items() if not find_spec(name)]
     assert not absent, "pip install -c constraints.txt -e '.[test,rl,tune]'"
 
 
