@@ -31,7 +31,7 @@ types:
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test,rl]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test,rl,tune]'
 	touch $@
 
 clean:

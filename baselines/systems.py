@@ -3,17 +3,23 @@
     find_system("n-tier")                           find_system("n-tier:peak=.3")
     find_system("n-tier:migration=none")            find_system("n-tier:migration.threshold=.5")
     find_system("least-requests:order=sjf")         find_system(my_policy)
+    find_system("tuned.yaml")                       (system_file.py)
+    find_system("learned:FILE")                     find_system("learned:FILE,estimator=oracle")
 
-A system is one of SYSTEMS, or any registered dispatch policy by its own name. What it sets goes over the user's
-config, and the text behind the colon over both: `part=policy` swaps a part ("none": nobody), `field=value` sets a
-field, `param=value` sets the parameter in every part that declares it, `part.param=value` in one.
+A system is one of SYSTEMS, any registered dispatch policy by its own name, or a checkpoint. What it sets goes over the
+user's config, and the text behind the colon (of a checkpoint, behind the file) over both: `part=policy` swaps a part
+("none": nobody), `field=value` sets a field, `param=value` sets the parameter in every part that declares it,
+`part.param=value` in one.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from servegym.baselines.learned import ARCHITECTURES, LearnedPolicy, shipped_names
+from servegym.baselines.learned.architectures import FAMILY, load_checkpoint
 from servegym.baselines.system_fields import FIELDS, field_value
+from servegym.baselines.system_file import is_system_file, read_system_text, with_settings
 from servegym.baselines.system_table import SYSTEMS
 from servegym.simulator.config import BUILT_IN_ORDERS, DECISIONS, ClusterConfig
 from servegym.simulator.policy import Policy, find_policy, policy_names
@@ -73,10 +79,17 @@ class System:
         return ClusterConfig(**options)
 
     def manifest(self, config: ClusterConfig) -> dict[str, Any]:
-        """Return what it resolves to on that config: dispatch, its parameters, and the fields that differ."""
+        """Return what it resolves to on that config: dispatch, its parameters, and the fields that differ.
+
+        Of a checkpoint also the hash of its file, which may come to hold other weights under the same name.
+        """
         before, after = (each.model_dump(mode="json") for each in (config, self.configure(config)))
         differ = {name: value for name, value in after.items() if value != before[name]}
-        return {"dispatch": self.dispatch, "params": dict(self.params), "config": differ}
+        resolved = {"dispatch": self.dispatch, "params": dict(self.params), "config": differ}
+        policy = self.policy
+        if isinstance(policy, LearnedPolicy) and policy.sha256:
+            resolved["checkpoint_sha256"] = policy.sha256
+        return resolved
 
 
 def find_system(wanted: "str | Policy | System") -> System:
@@ -95,7 +108,13 @@ def find_system(wanted: "str | Policy | System") -> System:
     if not isinstance(wanted, str):
         raise ValueError(f"system = {wanted!r}; must be a name or a dispatch policy")
     name, _, text = wanted.partition(":")
-    system = named_system(name)
+    if is_system_file(name):
+        return replace(find_system(with_settings(read_system_text(name), text)), name=wanted)
+    if name == FAMILY:
+        file, _, text = text.partition(",")
+        system = learned_system(wanted, file.strip())
+    else:
+        system = named_system(name)
     for key, value in settings_in(wanted, text, is_swap=True):
         system = swapped(system, key, value)
     for key, value in settings_in(wanted, text, is_swap=False):
@@ -104,8 +123,9 @@ def find_system(wanted: "str | Policy | System") -> System:
 
 
 def system_names() -> list[str]:
-    """Return the names of all systems, sorted: those of the table, and every dispatch policy."""
-    return sorted({*SYSTEMS, *policy_names("dispatch")})
+    """Return the names of all systems, sorted: the table's, every dispatch policy, and the checkpoints that ship."""
+    shipped = [f"{FAMILY}:{name}" for name in shipped_names()]
+    return sorted({*SYSTEMS, *policy_names("dispatch"), *shipped})
 
 
 def named_system(name: str) -> System:
@@ -117,6 +137,25 @@ def named_system(name: str) -> System:
     if name not in policy_names("dispatch"):
         raise ValueError(f"unknown system {name!r}; {near_match(name, system_names())}")
     return of_policy(find_policy("dispatch", name))
+
+
+def learned_system(wanted: str, file: str) -> System:
+    """Return the system of a checkpoint: the policies that its architecture has, and what these need of the config."""
+    if not file or file.partition("=")[0].strip() in (*PARTS, *FIELDS):
+        raise ValueError(
+            f"system = {wanted!r}; must be {FAMILY}:FILE, then settings: {FAMILY}:FILE,order=sjf"
+        )
+    name, checkpoint = load_checkpoint(file)
+    architecture = ARCHITECTURES[checkpoint.design]
+    parts = {part: name for part, kind in PARTS.items() if kind in architecture.functions}
+    dispatch = parts.pop("dispatch")
+    return System(
+        name,
+        dispatch,
+        settings=dict(architecture.settings) | parts,
+        summary=checkpoint.summary,
+        source=find_policy("dispatch", dispatch).source,
+    )
 
 
 def of_policy(policy: Policy, own_policy: Policy | None = None) -> System:
@@ -151,8 +190,8 @@ def parsed_number(name: str, key: str, value: str) -> float:
 def swapped(system: System, key: str, value: str) -> System:
     """Return the system with another policy in a part, its parameters at default, or another field."""
     if key == "dispatch":
-        find_policy("dispatch", value)
-        return replace(system, dispatch=value, params={}, own_policy=None)
+        found = find_policy("dispatch", value).name  # of a checkpoint: where it lies, from anywhere
+        return replace(system, dispatch=found, params={}, own_policy=None)
     settings = {k: v for k, v in system.settings.items() if k != f"{key}_params"}
     settings[key] = field_value(key, value)
     if key in PARTS and settings[key] is not None and settings[key] not in BUILT_IN_ORDERS:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pandas as pd
 
+from servegym.baselines.learned import LearnedPolicy
+from servegym.baselines.systems import find_system
 from servegym.experiments.progress import announce_compilation
 from servegym.simulator.kernel import SIMULATOR_HASH
 
@@ -23,12 +25,21 @@ Play = Callable[
     [Any, Sequence[str]], pd.DataFrame
 ]  # rows of these systems in a cell, with the column `system`
 SYSTEM, VERSION = "system", "engine"
+NO_VERSION = ""
 PLAYED_SEED = "played_seed"  # in a row, where a cell is more than one seed
 
 
 def version_of(system: str) -> str:
-    """Return what a system's runs depend on: the simulator's hash."""
-    return SIMULATOR_HASH
+    """Return what a system's runs depend on: the simulator's hash, and that of a learned policy's file.
+
+    NO_VERSION for a system that is no more, as one whose file is gone.
+    """
+    try:
+        policy = find_system(system).policy
+    except ValueError:
+        return NO_VERSION
+    is_learned = isinstance(policy, LearnedPolicy)
+    return f"{SIMULATOR_HASH} {policy.sha256[:16]}" if is_learned else SIMULATOR_HASH
 
 
 def kept_runs(path: Path) -> pd.DataFrame:

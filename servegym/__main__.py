@@ -1,4 +1,4 @@
-"""The command line: `servegym compare | simulate | trace | calibrate | bench | list`, one module per command.
+"""The command line: `servegym compare | simulate | train | tune | trace | calibrate | bench | list`, a module each.
 
 Each command is imported when it is called, so help is quick. Exit codes: 0 done, 1 a run failed,
 2 a wrong option, name or file (one line on stderr says which), 130 interrupted.
@@ -15,6 +15,8 @@ from servegym.commands.arguments import one_line
 COMMANDS = {
     "compare": "run systems on the same traces: differences with intervals and verdicts",
     "simulate": "run one system once",
+    "train": "train a scheduler: a checkpoint that compare plays as learned:FILE",
+    "tune": "search a system's settings with Optuna",
     "trace": "describe, convert, fit or plot a request log",
     "calibrate": "fit iteration times to measured iterations of an engine",
     "bench": "measure speed, fidelity or the compile cache against their targets",
@@ -25,6 +27,8 @@ EXAMPLES = """examples:
   servegym compare --workload azure-conv --systems round-robin,least-requests --load 0.95
   servegym compare --trace trace.csv --systems random,power-of-two --instances 8 --out out/
   servegym simulate --workload azure-conv --system least-requests --rate 40
+  servegym train dispatch --objective mean-e2e --out out/mine
+  servegym tune headroom --trials 100 --workers 2
   servegym trace describe trace.csv
   servegym bench speed
   servegym list systems"""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flat_profile import FLAT, SLOW
 
+from servegym.baselines.learned import kinds_of, read_checkpoint, shipped_names
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy, policy_names
 from servegym.simulator.simulation import Simulation
@@ -23,6 +24,11 @@ SHIPPED = [
     for name in policy_names(kind)
     if find_policy(kind, name).function.__module__.startswith("servegym.")
 ]
+LEARNED = [
+    (kind, f"learned:{name}")
+    for name in shipped_names()
+    for kind in kinds_of(read_checkpoint(name))
+]
 EVERY_DISPATCH = pytest.mark.parametrize(
     "name", [name for kind, name in SHIPPED if kind == "dispatch"]
 )
@@ -31,7 +37,7 @@ ENGINES = ("vllm-v1", "vllm-v0", "sarathi", "static")
 BIG = "a100_sxm/Llama-3.1-8B/tp1"
 
 
-@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+@pytest.mark.parametrize(("kind", "name"), [*SHIPPED, *LEARNED])
 def test_every_policy_passes_the_conformance_suite(kind, name):
     check_policy(name, kind=kind)
 

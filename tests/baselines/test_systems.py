@@ -7,6 +7,7 @@ import odd_systems  # noqa: F401  (registers the policies named test-...)
 import pytest
 
 from servegym.baselines import systems
+from servegym.baselines.learned import shipped_names
 from servegym.baselines.saturation import alone
 from servegym.baselines.simulate import replay, simulate
 from servegym.baselines.system_fields import FIELDS
@@ -39,8 +40,9 @@ def settings_of(wanted: str) -> dict:
 
 def test_every_dispatch_policy_is_a_system():
     assert {"round-robin", "least-requests", "power-of-two", "random"} <= set(system_names())
-    assert set(system_names()) == {*SYSTEMS, *policy_names("dispatch")}
-    for name in set(system_names()) - set(SYSTEMS):
+    learned = {f"learned:{name}" for name in shipped_names()}
+    assert set(system_names()) == {*SYSTEMS, *policy_names("dispatch"), *learned}
+    for name in set(system_names()) - set(SYSTEMS) - learned:
         system = find_system(name)
         assert (system.name, system.dispatch, system.params, system.settings) == (
             name,

@@ -2,9 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from servegym.baselines.learned import write_checkpoint
+from servegym.baselines.learned.layouts import N_PRODUCTS
 from servegym.experiments.kept_runs import kept_runs, play_missing, version_of
 
 
@@ -15,7 +18,9 @@ class Cell(NamedTuple):
     seed: int
 
 
-CELLS = {Cell("a", 0): ["x", "y"], Cell("a", 1): ["x", "y"], Cell("b", 0): ["x"]}
+LETTERS = {"random": "x", "round-robin": "y", "least-requests": "z"}
+X, Y, Z = "random", "round-robin", "least-requests"
+CELLS = {Cell("a", 0): [X, Y], Cell("a", 1): [X, Y], Cell("b", 0): [X]}
 
 
 class Player:
@@ -26,7 +31,7 @@ class Player:
 
     def __call__(self, cell, systems):
         self.asked += [(*cell, system) for system in systems]
-        values = [f"{cell.name}{cell.seed}{system}" for system in systems]
+        values = [f"{cell.name}{cell.seed}{LETTERS[system]}" for system in systems]
         return pd.DataFrame({"system": systems, "value": values})
 
 
@@ -55,21 +60,15 @@ def test_finished_cells_are_not_played_again(out):
 
 def test_only_the_systems_that_a_cell_lacks_are_played(out):
     lines = out.read_text().splitlines(keepends=True)
-    out.write_text("".join(line for line in lines if "a1y" not in line))
+    out.write_text("".join(line for line in lines if not line.startswith("round-robin,a1y")))
     player = Player()
-    runs = play_missing({cell: ["x", "y", "z"] for cell in CELLS}, player, out)
-    assert player.asked == [
-        ("a", 0, "z"),
-        ("a", 1, "y"),
-        ("a", 1, "z"),
-        ("b", 0, "y"),
-        ("b", 0, "z"),
-    ]
+    runs = play_missing({cell: [X, Y, Z] for cell in CELLS}, player, out)
+    assert player.asked == [("a", 0, Z), ("a", 1, Y), ("a", 1, Z), ("b", 0, Y), ("b", 0, Z)]
     assert len(runs) == 9
 
 
 def test_other_cells_and_systems_of_the_file_are_left_out(out):
-    assert values(play(Cell("a", 1), ["y"], out)) == ["a1y"]
+    assert values(play(Cell("a", 1), [Y], out)) == ["a1y"]
 
 
 def test_a_row_that_stands_twice_counts_once(out):
@@ -90,10 +89,14 @@ def test_runs_of_another_version_are_played_again(out):
 def test_seeds_of_one_cell_are_all_kept(tmp_path):
     def play_two(cell, systems):
         return pd.DataFrame(
-            [{"system": s, "played_seed": k, "value": f"{s}{k}"} for s in systems for k in (0, 1)]
+            [
+                {"system": s, "played_seed": k, "value": f"{LETTERS[s]}{k}"}
+                for s in systems
+                for k in (0, 1)
+            ]
         )
 
-    cells = {Cell("a", 0): ["x", "y"]}
+    cells = {Cell("a", 0): [X, Y]}
     for _ in range(2):
         assert values(play_missing(cells, play_two, tmp_path / "f.csv")) == ["x0", "x1", "y0", "y1"]
 
@@ -103,5 +106,24 @@ def test_nothing_to_play_is_an_error(tmp_path):
         play_missing({}, Player(), tmp_path / "f.csv")
 
 
-def test_version_of_a_baseline_is_the_simulators():
-    assert version_of("least-requests") == version_of("block:estimator=oracle")
+def test_a_learned_policy_of_other_weights_is_played_again(tmp_path):
+    cells = {Cell("a", 0): [f"learned:{tmp_path / 'p'}"]}
+    for weight, n_asked in ((1.0, 1), (1.0, 0), (2.0, 1)):
+        weights = np.full(N_PRODUCTS, weight, np.float32)
+        card = {"decision": "dispatch", "architecture": "linear"}
+        write_checkpoint(tmp_path / "p", {"weight": weights}, card)
+        asked = []
+
+        def play_one(cell, systems, asked=asked):
+            asked += systems
+            return pd.DataFrame({"system": systems, "value": 0})
+
+        assert len(play_missing(cells, play_one, tmp_path / "runs.csv")) == 1
+        assert len(asked) == n_asked
+
+
+def test_runs_of_a_file_that_is_gone_are_none(tmp_path):
+    runs = pd.DataFrame({"system": ["learned:/no/such", "random"], "engine": ["x", "y"]})
+    runs["engine"] = runs["system"].map(version_of)
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    assert kept_runs(tmp_path / "runs.csv")["system"].tolist() == ["random"]

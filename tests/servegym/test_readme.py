@@ -59,7 +59,7 @@ def test_the_environment_plays_an_episode():
 
 
 def test_the_example_of_the_page_on_policies_uses_one_of_each_kind(tmp_path: Path):
-    block, _, _ = PYTHON.findall(POLICIES)
+    block, _, _, _ = PYTHON.findall(POLICIES)
     (tmp_path / "example.py").write_text(block)  # a file, as a user's: helpers are cached by theirs
     text = output_of(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import example")
     for shown in ("sticky:margin=1000", "order=ageing", "estimator=prompt-share"):
@@ -67,11 +67,18 @@ def test_the_example_of_the_page_on_policies_uses_one_of_each_kind(tmp_path: Pat
 
 
 def test_the_second_example_uses_one_of_each_other_kind(tmp_path: Path):
-    _, block, _ = PYTHON.findall(POLICIES)
+    _, block, _, _ = PYTHON.findall(POLICIES)
     (tmp_path / "example.py").write_text(block)
     text = output_of(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import example")
     for shown in ("block:remaining=twice-over", "moves", "rejected by admission", "scale-ups"):
         assert shown in text
+
+
+def test_the_checkpoint_by_hand_is_written_and_compared(tmp_path: Path):
+    _, _, block, _ = PYTHON.findall(POLICIES)
+    text = output_of(f"import os; os.chdir({str(tmp_path)!r})\n{block}")
+    assert "learned:out/by-hand" in text
+    assert (tmp_path / "out" / "by-hand.json").is_file()
 
 
 def test_the_example_of_testing_passes_and_its_mistake_is_told_as_the_page_says(tmp_path: Path):

@@ -1,0 +1,163 @@
+"""Candidates: what a search moves, as a vector, and the policy that each vector is.
+
+    linear    3F weights of the linear score (baselines/learned/linear.py)
+    set-mlp   the same, and a small instance-set network that corrects the score (baselines/learned/set_mlp.py)
+
+Coordinates are in units in which all matter alike: a weight of the linear score times UNIT, how much its term differs
+among the instances of a cluster near its knee (the scenario tight, two workloads, 4 and 16 instances; rounded). Without
+units a search moves nothing but what differs most. `accepts` is 1 wherever it is asked, so its weights stay 0.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from servegym.baselines.features import INSTANCE_FEATURES, N_CLUSTER, N_INSTANCE, N_REQUEST
+from servegym.baselines.learned import linear_policy, set_network_policy
+from servegym.simulator.policy import Policy
+from servegym.traces.streams import stream
+
+N_TERMS = 3 * N_INSTANCE
+NAMES = [feature.name for feature in INSTANCE_FEATURES]
+UNIT = {  # of each feature of an instance; 0: its weights stay 0
+    "running": 0.07,
+    "waiting": 0.045,
+    "prefilling": 0.17,
+    "prefill_tokens": 0.47,
+    "kv_used": 0.02,
+    "kv_waiting": 0.007,
+    "tokens_left": 0.36,
+    "kv_at_ends": 0.04,
+    "kv_short": 0.005,
+    "free_in": 0.005,
+    "next_end_in": 0.035,
+    "iteration": 0.009,
+    "context": 0.05,
+    "waiting_prefill": 0.02,
+    "waiting_output": 0.06,
+    "kv_with_request": 0.02,
+    "running_work": 0.33,
+    "waiting_work": 0.055,
+    "accepts": 0.0,
+}
+UNIT_OF_OUTPUT, UNIT_OF_NEED = 0.85, 0.2  # of the request's factors, predicted_output and kv_need
+LEAST_UNIT = 0.005  # of a term: below it a unit would be a huge weight
+
+# Where a search can begin. loads: the sum of what a busy instance has more of. need: a large request, besides, minds
+# more what runs and less what waits, so that large ones queue together and leave the other instances to the rest.
+LOADS: dict[str, float] = dict.fromkeys(
+    (
+        "running",
+        "prefilling",
+        "prefill_tokens",
+        "tokens_left",
+        "kv_at_ends",
+        "waiting_prefill",
+        "waiting_output",
+        "kv_with_request",
+    ),
+    0.35,
+)
+TIMES_NEED = {
+    "running": 0.25,
+    "tokens_left": 0.25,
+    "waiting_work": -0.25,
+    "waiting_output": -0.25,
+    "prefill_tokens": -0.15,
+}
+STARTS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
+    "loads": (LOADS, {}),
+    "need": (LOADS, TIMES_NEED),
+}
+NETWORK_DEVIATION = (
+    2.0  # of network weights, over that of linear ones, before the root of how many are added up
+)
+Tensors = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The vectors of one architecture, float64[N].
+
+    starts: vectors to begin at, by name. scale: what a deviation of 1 is in each coordinate. tensors: of a vector, for
+    a checkpoint. card: architecture, and hidden where it has one.
+    """
+
+    starts: Mapping[str, np.ndarray]
+    scale: np.ndarray
+    tensors: Callable[[np.ndarray], Tensors]
+    card: Mapping[str, int | str]
+
+    def policy(self, vector: np.ndarray) -> Policy:
+        """Return the dispatch policy that a vector is."""
+        tensors = self.tensors(vector)
+        if self.card["architecture"] == "linear":
+            return linear_policy(tensors["weight"])
+        return set_network_policy(tensors)
+
+
+def units() -> np.ndarray:
+    """Return the unit of every term of the linear score, float64[3F]; 0 for those that stay 0."""
+    of_feature = np.array([UNIT[name] for name in NAMES])
+    terms = np.concatenate([of_feature, UNIT_OF_OUTPUT * of_feature, UNIT_OF_NEED * of_feature])
+    return np.where(terms > 0, np.maximum(terms, LEAST_UNIT), 0.0)
+
+
+def linear_space() -> Space:
+    """Return the space of linear scores."""
+    unit = units()
+    per_unit = np.divide(1.0, unit, out=np.zeros(N_TERMS), where=unit > 0)
+    starts = {}
+    for name, (alone, times_need) in STARTS.items():
+        start = np.zeros((3, N_INSTANCE))
+        for row, values in ((0, alone), (2, times_need)):
+            for feature, value in values.items():
+                start[row, NAMES.index(feature)] = value
+        starts[name] = start.ravel()
+    return Space(
+        starts,
+        (unit > 0).astype(np.float64),
+        lambda vector: {"weight": (vector * per_unit).astype(np.float32)},
+        {"architecture": "linear"},
+    )
+
+
+def set_mlp_space(hidden: int, seed: int) -> Space:
+    """Return the space of set networks on top of linear scores; the network begins at random, its output at 0."""
+    linear = linear_space()
+    n_inputs = N_INSTANCE + N_REQUEST + N_CLUSTER
+    shapes = {
+        "encoder.weight": (hidden, n_inputs),
+        "encoder.bias": (hidden,),
+        "head.weight": (hidden, 2 * hidden),
+        "head.bias": (hidden,),
+        "out.weight": (1, hidden),
+    }
+    added = [
+        n_inputs,
+        n_inputs,
+        2 * hidden,
+        2 * hidden,
+        hidden,
+    ]  # numbers in the sum that each is part of
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    scale = np.repeat(1.0 / np.sqrt(added), sizes)
+    network = stream(seed, "network").standard_normal(len(scale)) * scale
+    network[-hidden:] = 0.0
+
+    def tensors(vector: np.ndarray) -> Tensors:
+        parts = np.split(vector, np.cumsum([N_TERMS, *sizes])[:-1])
+        weights = {
+            name: part.reshape(shape).astype(np.float32)
+            for (name, shape), part in zip(shapes.items(), parts[1:], strict=True)
+        }
+        skip = linear.tensors(parts[0])["weight"].reshape(1, -1)
+        return weights | {"out.bias": np.zeros(1, np.float32), "skip.weight": skip}
+
+    return Space(
+        {name: np.concatenate([start, network]) for name, start in linear.starts.items()},
+        np.concatenate([linear.scale, NETWORK_DEVIATION * scale]),
+        tensors,
+        {"architecture": "set-mlp", "hidden": hidden},
+    )

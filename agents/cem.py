@@ -1,0 +1,377 @@
+"""CEM: dispatch policies fitted by the cross-entropy method, on whole runs of the simulator.
+
+    servegym train dispatch --algo cem --objective mean-e2e --seed 0 --out out/mine
+
+Each generation draws candidates from a normal distribution with a mean and a deviation for every coordinate, plays all
+of them on the same new cases (common random numbers), and moves mean and deviation towards those of the elite. A
+candidate's score is first the mean over cases of how its cost differs from the start's, which finds what helps in
+congestion; then, with the first deviations again, of its cost in units of what candidates differ by in each case, so
+that calm cases, where little can be gained, count as much. At the end the best of the last means is chosen on
+validation cases.
+Source: Rubinstein and Kroese, The Cross-Entropy Method, 2004; deviations kept up as in Szita and Lorincz, Learning
+Tetris Using the Noisy Cross-Entropy Method, 2006. Left out: correlations between coordinates.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
+
+from servegym.agents.candidates import Space, linear_space, set_mlp_space
+from servegym.agents.evaluation import Evaluator, evaluator
+from servegym.agents.objectives import find_objective
+from servegym.agents.scenarios import Case, Mix
+from servegym.baselines.learned import write_checkpoint
+from servegym.experiments.progress import announce_compilation
+from servegym.simulator.kernel import SIMULATOR_HASH
+from servegym.traces.streams import stream
+
+DECISIONS = ("dispatch",)
+MOST_GAIN, MOST_LOSS = (
+    0.3,
+    1.0,
+)  # what a case counts, as a share of the start's cost; what fails is MOST_LOSS
+MOST_UNITS = 3.0  # what a case counts later, in units of what candidates differ by in it; what fails counts as much
+LEAST_RATIO = 1e-4  # of a case's cost: a smaller difference between candidates is none
+ARRAYS = ("start", "mean", "deviation", "scale")  # of a Search
+KEPT_MEANS = 8  # the last means, of which the best is chosen
+Whole = Annotated[int, tyro.conf.arg(metavar="N")]
+Real = Annotated[float, tyro.conf.arg(metavar="X")]
+
+
+@dataclass(kw_only=True)
+class Options:
+    """What to train, and how; the defaults are what the shipped policies were trained with."""
+
+    objective: str = "mean-e2e"
+    """mean-e2e, p99-e2e, ttft-slo or goodput."""
+    seed: Whole = 0
+    """Of the search and of its training cases."""
+    out: Path = Path("out/cem")
+    """Where the checkpoint goes: OUT.safetensors and OUT.json; OUT.state.json while it trains."""
+    resume: bool = False
+    """Go on from OUT.state.json, with the same options."""
+    workers: Whole = 2
+    """Processes; the result does not depend on it."""
+    architecture: Literal["linear", "set-mlp"] = "linear"
+    """A linear score of each instance, or a small network over the set of instances on top of it."""
+    hidden: Whole = 8
+    """Width of the network (set-mlp)."""
+    generations: Whole = 100
+    """How often candidates are drawn, played and ranked."""
+    coarse: Whole = 30
+    """How many of them, at first, rank by the change of the cost."""
+    candidates: Whole = 32
+    """Candidates a generation."""
+    elite: Whole = 8
+    """How many of them the next mean and deviation come from."""
+    deviation: Real = 0.1
+    """First deviation of a weight, in units of candidates.py; the start has length 1."""
+    least_deviation: Real = 0.03
+    """What deviations do not fall below."""
+    mean_step: Real = 0.8
+    """How far the mean moves towards that of the elite, in (0, 1]."""
+    deviation_step: Real = 0.3
+    """How far deviations move, in (0, 1]."""
+    instances: tuple[int, ...] = (4, 16)
+    """Fleet sizes."""
+    workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
+    """Workloads by name."""
+    lengths: tuple[str, ...] = ("predicted", "learned")
+    """What is known of output lengths: a prediction with error .5, or what completions teach."""
+    loads: tuple[float, float] = (0.88, 1.12)
+    """Least and largest load."""
+    fitted_share: Real = 0.5
+    """Share of cases with the workload's own, bursty arrivals, where it has such; the others are Poisson."""
+    default_share: Real = 0.0
+    """Share of cases in the default scenario instead of tight."""
+    requests: Whole = 6_000
+    """Requests of a case."""
+
+    def mix(self) -> Mix:
+        """Return what cases are drawn from."""
+        return Mix(
+            self.instances,
+            self.workloads,
+            self.lengths,
+            self.loads,
+            self.fitted_share,
+            self.default_share,
+            self.requests,
+        )
+
+    def check(self) -> None:
+        """ValueError for what cannot be trained."""
+        find_objective(self.objective)
+        self.mix()
+        for name in ("generations", "candidates", "elite", "hidden", "workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
+        if self.coarse < 0:
+            raise ValueError(f"coarse = {self.coarse}; must be >= 0")
+        if self.elite > self.candidates:
+            raise ValueError(f"elite = {self.elite}; must be <= candidates = {self.candidates}")
+        for name in ("mean_step", "deviation_step"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be in (0, 1]")
+        if not 0 <= self.least_deviation <= self.deviation:
+            raise ValueError(
+                f"least_deviation = {self.least_deviation}; must be in 0 .. deviation = {self.deviation}"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a search that goes on must have been started with, in plain JSON."""
+        free = {"out", "resume", "workers", "generations"}
+        kept = {name: value for name, value in asdict(self).items() if name not in free}
+        return json.loads(json.dumps(kept))
+
+
+@dataclass
+class Search:
+    """A normal distribution over vectors, one deviation a coordinate, where it began, and the means it had."""
+
+    start: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    scale: np.ndarray  # what a deviation of 1 is in each coordinate
+    generation: int = 0
+    means: list[np.ndarray] = field(default_factory=list)  # the last KEPT_MEANS, oldest first
+
+    def ask(self, seed: int, n: int) -> np.ndarray:
+        """Return n candidates of this generation, float64[n, N]."""
+        draws = stream(seed, f"candidates of generation {self.generation}")
+        return self.mean + self.deviation * draws.standard_normal((n, len(self.mean)))
+
+    def tell(self, candidates: np.ndarray, scores: np.ndarray, options: Options) -> None:
+        """Move towards the elite, the candidates with the least scores, and begin the next generation."""
+        elite = candidates[np.argsort(scores, kind="stable")[: options.elite]]
+        moves = self.deviation > 0
+        self.mean = self.mean + options.mean_step * (elite.mean(axis=0) - self.mean)
+        nearer = self.deviation + options.deviation_step * (elite.std(axis=0) - self.deviation)
+        self.deviation = np.maximum(nearer, options.least_deviation) * moves
+        self.means = [*self.means, self.mean][-KEPT_MEANS:]
+        self.generation += 1
+
+    @property
+    def spread_left(self) -> float:
+        """The root mean square of the deviations that move."""
+        return float(np.sqrt(np.mean(self.deviation[self.deviation > 0] ** 2)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state in plain JSON, exactly."""
+        kept = {name: getattr(self, name).tolist() for name in ARRAYS}
+        return kept | {
+            "generation": self.generation,
+            "means": [mean.tolist() for mean in self.means],
+        }
+
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> "Search":
+        """Return what to_json gave."""
+        arrays = {name: np.array(kept[name], np.float64) for name in ARRAYS}
+        return cls(
+            **arrays, generation=kept["generation"], means=list(map(np.array, kept["means"]))
+        )
+
+
+def changes_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return a score of each candidate from costs, float64[cases, candidates], and the start's, float64[cases].
+
+    The mean over cases of (cost - start's) / |start's|, in -MOST_GAIN .. MOST_LOSS. NaN is MOST_LOSS; cases in which
+    the start itself fails, or costs nothing, are left out.
+    """
+    known = np.isfinite(start) & (start != 0)
+    if not known.any():
+        return np.zeros(costs.shape[1])
+    change = (costs[known] - start[known, None]) / np.abs(start[known, None])
+    change = np.where(np.isnan(change), MOST_LOSS, change)
+    return np.clip(change, -MOST_GAIN, MOST_LOSS).mean(axis=0)
+
+
+def standard_of(costs: np.ndarray) -> np.ndarray:
+    """Return a score of each candidate from costs, float64[cases, candidates].
+
+    The mean over cases of (cost - median) / (median - first decile), in +-MOST_UNITS. NaN is MOST_UNITS.
+    """
+    ranked = np.where(np.isnan(costs), np.inf, costs)
+    decile, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
+    with np.errstate(invalid="ignore"):  # inf - inf, where half of them failed
+        unit = np.maximum(median - decile, LEAST_RATIO * np.abs(median) + 1e-12)
+        standard = np.nan_to_num((ranked - median) / unit, nan=-MOST_UNITS)
+    standard = np.where(np.isinf(ranked), MOST_UNITS, standard)
+    return np.clip(standard, -MOST_UNITS, MOST_UNITS).mean(axis=0)
+
+
+def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.ndarray]) -> float:
+    """Play one generation and move on; return how the mean's costs differ from the start's (changes_of).
+
+    costs: of vectors [n, N] on the cases of this generation, float64[cases, n].
+    """
+    candidates = search.ask(options.seed, options.candidates)
+    played = costs(np.vstack([candidates, search.start, search.mean]))
+    changes = changes_of(played, played[:, -2])
+    is_coarse = search.generation < options.coarse
+    search.tell(candidates, changes[:-2] if is_coarse else standard_of(played[:, :-2]), options)
+    if search.generation == options.coarse:
+        search.deviation = options.deviation * search.scale
+    failed = int(np.isnan(played).any(axis=0).sum())
+    if failed:
+        note(f"generation {search.generation}: {failed} candidates failed; they count as worst")
+    return float(changes[-1])
+
+
+def train(options: Options, command: str) -> dict[str, Any]:
+    """Train, write the checkpoint and return its card. command: what was typed, for the card.
+
+    ValueError for bad options, or a state that another search left. KeyboardInterrupt: what is finished is kept in
+    OUT.state.json, and a line says how to go on.
+    """
+    options.check()
+    announce_compilation()
+    begun_s = time.monotonic()
+    mix = options.mix()
+    space = linear_space()
+    if options.architecture == "set-mlp":
+        space = set_mlp_space(options.hidden, options.seed)
+    nothing = np.zeros(0)
+    search, spent_s = Search(nothing, nothing, nothing, nothing), 0.0
+    try:
+        with evaluator(options.workers, options.objective) as players:
+            search, spent_s = begin(options, space, players)
+            while search.generation < options.generations:
+                cases = mix.training_cases(options.seed, search.generation)
+                change = advance(
+                    search, options, partial(costs_of, space=space, players=players, cases=cases)
+                )
+                wall_s = spent_s + time.monotonic() - begun_s
+                save(options, search, wall_s)
+                note(progress(options, search, change, wall_s))
+            vector, evaluation = choose(search, space, players, options)
+    except KeyboardInterrupt:
+        if search.generation:
+            note(
+                f"{search.generation} generations are in {state_file(options)}; go on with --resume"
+            )
+        raise
+    card = {
+        "decision": "dispatch",
+        **space.card,
+        "objective": options.objective,
+        "algorithm": "cem",
+        "command": command,
+        "seed": options.seed,
+        "wall_s": round(spent_s + time.monotonic() - begun_s, 1),
+        "trained_on": options.identity() | {"generations": options.generations},
+        "evaluation": evaluation,
+    }
+    file = write_checkpoint(options.out, space.tensors(vector), card)
+    return {"file": str(file)} | card
+
+
+def begin(options: Options, space: Space, players: Evaluator) -> tuple[Search, float]:
+    """Return the search, new or where it was left, and the seconds that it has taken.
+
+    A new one begins at the start that is better in the cases of the first generation.
+    """
+    if options.resume:
+        kept = read_state(options)
+        return Search.from_json(kept), kept["wall_s"]
+    starts = np.array(list(space.starts.values()))
+    costs = costs_of(starts, space, players, options.mix().training_cases(options.seed, 0))
+    start = starts[int(np.argmin(changes_of(costs, costs[:, 0])))]
+    return Search(start, start, options.deviation * space.scale, space.scale), 0.0
+
+
+def costs_of(
+    vectors: np.ndarray, space: Space, players: Evaluator, cases: Sequence[Case]
+) -> np.ndarray:
+    """Return what vectors [n, N] cost on cases, float64[cases, n]."""
+    return players.costs([space.policy(vector) for vector in vectors], cases)
+
+
+def choose(
+    search: Search, space: Space, players: Evaluator, options: Options
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the best of the last means and of their average on validation cases, and what it does there.
+
+    Also on fleets of sizes that were not trained on; beside it the start. Values are the objective's numbers.
+    """
+    mix, sign = options.mix(), 1.0 if find_objective(options.objective).better == "lower" else -1.0
+    finalists = np.vstack([search.start, *search.means, np.mean(search.means, axis=0)])
+    cases = mix.validation_cases()
+    costs = costs_of(finalists, space, players, cases)
+    best = 1 + int(np.argmin(standard_of(costs[:, 1:])))
+    untrained = mix.validation_cases(instances=mix.untrained_instances())
+    others = costs_of(finalists[[0, best]], space, players, untrained)
+    shown = np.vstack([costs[:, [0, best]], others])
+    rows = [
+        asdict(case) | {"start": as_json(before), "learned": as_json(after)}
+        for case, (before, after) in zip([*cases, *untrained], sign * shown, strict=True)
+    ]
+    note(
+        f"on {len(rows)} validation cases: {changes_of(shown[:, 1:], shown[:, 0])[0]:+.2%} of the start's"
+    )
+    return finalists[best], {"seeds": "validation", "cases": rows}
+
+
+def as_json(value: float) -> float | None:
+    """Return the number as JSON has it: None for a run that failed."""
+    return None if np.isnan(value) else float(value)
+
+
+def progress(options: Options, search: Search, change: float, wall_s: float) -> str:
+    """Return a line for a person: how far, how long still, and how much better than the start."""
+    left_s = wall_s / search.generation * (options.generations - search.generation)
+    return (
+        f"{search.generation}/{options.generations} generations, {wall_s:.0f} s, about {left_s:.0f} s left: "
+        f"{options.objective} {change:+.2%} of the start's, deviation {search.spread_left:.3f}"
+    )
+
+
+def state_file(options: Options) -> Path:
+    """Return where a search is kept after every generation."""
+    return options.out.with_name(options.out.name.removesuffix(".safetensors") + ".state.json")
+
+
+def save(options: Options, search: Search, wall_s: float) -> None:
+    """Write the state at once, so that an interrupt never leaves a part of it."""
+    path = state_file(options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {"options": options.identity(), "engine": SIMULATOR_HASH, "wall_s": wall_s}
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(kept | search.to_json()))
+    os.replace(part, path)
+
+
+def read_state(options: Options) -> dict[str, Any]:
+    """Return what `save` wrote; ValueError if there is nothing, or it is of other options or another simulator."""
+    path = state_file(options)
+    if not path.is_file():
+        raise ValueError(f"--resume: there is no {path}")
+    try:
+        kept = json.loads(path.read_text())
+        before = kept["options"]
+        Search.from_json(kept)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--resume: {path} is no state of a search ({error})") from None
+    for name, value in options.identity().items():
+        if before.get(name) != value:
+            raise ValueError(
+                f"--resume: {name} = {value!r}; {path} was begun with {before.get(name)!r}"
+            )
+    if kept["engine"] != SIMULATOR_HASH:
+        raise ValueError(f"--resume: {path} was begun with another version of the simulator")
+    return kept
+
+
+def note(text: str) -> None:
+    """Print a line that is no result."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,158 @@
+"""Scenarios: the cases that schedulers are trained, selected and judged on; seeds of the three never overlap.
+
+A case is one trace on one cluster at one load, with what is known of output lengths. A training run draws new cases
+for every generation, in equal shares over fleet sizes, workloads and knowledge; loads are stratified over a range, so
+that each generation sees calm and congestion. Left out: faults, tiers, stale metrics, mixed hardware.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+from servegym.baselines.saturation import saturation_rate
+from servegym.experiments.blocks import draws_of_workload
+from servegym.experiments.sources import at_rate
+from servegym.simulator.config import SCENARIOS, ClusterConfig
+from servegym.traces import Trace, Workload
+from servegym.traces import workload as find_workload
+from servegym.traces.names import near_match
+from servegym.traces.streams import stream
+
+# Seeds of traces. Studies and `servegym compare` count up from 0: no training uses those.
+HELD_OUT_SEEDS = range(10_000)
+VALIDATION_SEEDS = range(10_000, 20_000)
+TRAINING_SEEDS = range(1_000_000, 2**31)
+
+# What is known of output lengths: a prediction, clip(1 + N(0, .5), .1, 5) times the truth, or what completions teach.
+LENGTHS: dict[str, dict[str, Any]] = {
+    "predicted": {"estimator": "noisy", "estimator_params": {"error": 0.5}},
+    "learned": {"estimator": "residual", "remaining": "residual"},
+    "oracle": {"estimator": "oracle"},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: a workload's trace on a cluster. load: of what the cluster sustains; lengths: of LENGTHS.
+
+    arrivals: a process by name ("poisson"), or "fitted", the workload's own.
+    """
+
+    workload: str
+    scenario: str
+    instances: int
+    load: float
+    lengths: str
+    seed: int
+    requests: int
+    arrivals: str = "poisson"
+
+    def config(self) -> ClusterConfig:
+        """Return the cluster."""
+        return ClusterConfig(
+            instances=self.instances, **SCENARIOS[self.scenario], **LENGTHS[self.lengths]
+        )
+
+    def trace(self) -> Trace:
+        """Return the trace that `compare` plays with this seed: arrivals scaled to the load."""
+        model = _workload(self.workload)
+        drawn = draws_of_workload(model, self.requests, 1, self.seed, self.arrivals)
+        saturation_per_s = saturation_rate(model, self.config())
+        return at_rate(drawn, model, self.load, None, saturation_per_s)[self.seed]
+
+
+@lru_cache(maxsize=8)
+def _workload(name: str) -> Workload:
+    return find_workload(name)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What cases are drawn from.
+
+    loads: least and largest. fitted_share: of the cases of a workload with arrivals of its own that have those, not
+    Poisson ones. default_share: of cases in the default scenario, not tight.
+
+    ValueError for a name that there is not, or a number out of range.
+    """
+
+    instances: tuple[int, ...] = (4, 16)
+    workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
+    lengths: tuple[str, ...] = ("predicted", "learned")
+    loads: tuple[float, float] = (0.88, 1.12)
+    fitted_share: float = 0.5
+    default_share: float = 0.0
+    requests: int = 6_000
+
+    def __post_init__(self) -> None:
+        for name in self.lengths:
+            if name not in LENGTHS:
+                raise ValueError(f"unknown lengths {name!r}; {near_match(name, LENGTHS)}")
+        for name in self.workloads:
+            _workload(name)
+        if not self.instances or min(self.instances) < 1:
+            raise ValueError(f"instances = {list(self.instances)}; must be some numbers >= 1")
+        if len(self.loads) != 2 or not 0 < self.loads[0] <= self.loads[1]:
+            raise ValueError(f"loads = {list(self.loads)}; must be the least and the largest, > 0")
+        for name in ("fitted_share", "default_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be in [0, 1]")
+        if self.requests < 2:
+            raise ValueError(f"requests = {self.requests}; must be >= 2")
+        if not self.lengths or not self.workloads:
+            raise ValueError("workloads and lengths; must name at least one each")
+
+    def training_cases(self, seed: int, generation: int) -> list[Case]:
+        """Return the cases of a generation: one of every fleet size, workload and knowledge of lengths."""
+        rng = stream(seed, f"training cases of generation {generation}")
+        corners = list(self._corners(self.instances))
+        low, high = self.loads
+        strata = (rng.permutation(len(corners)) + rng.random(len(corners))) / len(corners)
+        return [
+            Case(
+                workload,
+                "default" if rng.random() < self.default_share else "tight",
+                instances,
+                low + (high - low) * float(stratum),
+                lengths,
+                int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop)),
+                self.requests,
+                "fitted"
+                if rng.random() < self.fitted_share and _workload(workload).arrivals is not None
+                else "poisson",
+            )
+            for (instances, workload, lengths), stratum in zip(corners, strata, strict=True)
+        ]
+
+    def validation_cases(
+        self,
+        loads: Sequence[float] = (0.9, 0.97, 1.03),
+        instances: Sequence[int] | None = None,
+    ) -> list[Case]:
+        """Return the cases that a policy is chosen by, tight, the same for every training seed.
+
+        instances: other fleet sizes; one of more than all trained on plays as many requests an instance.
+        """
+        sizes, most = instances or self.instances, max(self.instances)
+        corners = [(load, *corner) for load in loads for corner in self._corners(sizes)]
+        return [
+            Case(
+                workload,
+                "tight",
+                n,
+                load,
+                lengths,
+                seed,
+                self.requests * max(1, n // most),
+            )
+            for seed, (load, n, workload, lengths) in enumerate(corners, VALIDATION_SEEDS.start)
+        ]
+
+    def untrained_instances(self) -> tuple[int, int]:
+        """Return two fleet sizes that were not trained on: twice the smallest and four times the largest."""
+        return 2 * min(self.instances), 4 * max(self.instances)
+
+    def _corners(self, instances: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+        return product(instances, self.workloads, self.lengths)

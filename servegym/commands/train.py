@@ -1,0 +1,70 @@
+"""`servegym train`: fit or train a scheduler, and write it as a checkpoint that `learned:FILE` names."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from importlib import import_module
+
+from servegym.commands.arguments import note, parse
+from servegym.traces.names import near_match
+
+# One module an algorithm, imported when it is asked for. Each has DECISIONS, what it trains; Options, a dataclass whose
+# fields are its options; and train(options, command), which writes a checkpoint and returns its card with "file".
+ALGORITHMS = {
+    "cem": "servegym.agents.cem",
+}
+DEFAULT = "cem"
+SUMMARIES = {
+    "cem": "a linear score of each instance, by cross-entropy search over whole runs; minutes on two cores",
+}
+DESCRIPTION = f"""Train a scheduler and write a checkpoint: FILE.safetensors and its card, FILE.json.
+
+usage: servegym train DECISION [--algo NAME] [OPTIONS]
+
+algorithms:
+{chr(10).join(f"  {name:<14}{text}" for name, text in SUMMARIES.items())}
+
+examples:
+  servegym train dispatch --objective mean-e2e --out out/mine
+  servegym train dispatch --algo cem --objective ttft-slo --seed 1 --out out/ttft
+  servegym train dispatch --out out/mine --resume
+  servegym compare --systems learned:out/mine,block,least-requests --scenario tight --load .97
+
+servegym train DECISION --algo NAME --help lists the options of an algorithm."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Train, write the checkpoint and say where it is."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(DESCRIPTION)
+        return 0
+    decision, *rest = arguments
+    is_json, rest = "--json" in rest, [each for each in rest if each != "--json"]
+    algorithm, rest = algorithm_in(rest)
+    module = import_module(ALGORITHMS[algorithm])
+    if decision not in module.DECISIONS:
+        raise ValueError(
+            f"unknown decision {decision!r} of {algorithm}; {near_match(decision, module.DECISIONS)}"
+        )
+    options = parse(
+        module.Options, rest, f"train {decision} --algo {algorithm}", module.__doc__ or ""
+    )
+    card = module.train(options, shlex.join(["servegym", "train", *arguments]))
+    print(json.dumps(card, indent=2, allow_nan=False) if is_json else card["file"])
+    note(f"play it with: servegym compare --systems learned:{card['file']},least-requests")
+    return 0
+
+
+def algorithm_in(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the algorithm that --algo names, by default DEFAULT, and the other arguments."""
+    rest, algorithm = list(arguments), DEFAULT
+    for k, each in enumerate(rest):
+        if each == "--algo" or each.startswith("--algo="):
+            if each == "--algo" and k + 1 == len(rest):
+                raise ValueError("--algo is without a name")
+            algorithm = rest[k + 1] if each == "--algo" else each.partition("=")[2]
+            del rest[k : k + (2 if each == "--algo" else 1)]
+            break
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {algorithm!r}; {near_match(algorithm, ALGORITHMS)}")
+    return algorithm, rest

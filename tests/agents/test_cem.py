@@ -1,0 +1,274 @@
+"""CEM: the search on a known function, and short trainings: the same whatever happens to them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from servegym.agents import cem
+from servegym.agents.candidates import NAMES, UNIT, linear_space, set_mlp_space
+from servegym.agents.cem import Options, Search, advance, changes_of, standard_of, train
+from servegym.agents.evaluation import Player, evaluator
+from servegym.agents.objectives import OBJECTIVES, find_objective
+from servegym.agents.scenarios import Mix
+from servegym.baselines.learned import linear_policy, load_policy, read_checkpoint
+from servegym.simulator.simulation import Simulation
+
+TINY = Options(
+    generations=3,
+    candidates=6,
+    elite=2,
+    instances=(2, 3),
+    workloads=("azure-conv",),
+    lengths=("predicted",),
+    requests=300,
+    workers=1,
+)
+
+
+def searched(start, **options):
+    """Return a search from `start`, and its options."""
+    start = np.array(start, dtype=np.float64)
+    search = Search(start, start, np.full(len(start), 1.0), np.ones(len(start)))
+    return search, Options(candidates=40, elite=8, **options)
+
+
+def test_a_search_finds_the_least_of_a_quadratic():
+    # Cost 1000 + |x - (3, -2)|^2 on one case, ten times that on another: the least is at (3, -2).
+    search, options = searched([0.0, 0.0], least_deviation=0.0)
+
+    def costs(vectors):
+        own = 1000.0 + ((vectors - np.array([3.0, -2.0])) ** 2).sum(axis=1)
+        return np.array([own, 10.0 * own])
+
+    change = 0.0
+    for _ in range(30):
+        change = advance(search, options, costs)
+    assert search.mean == pytest.approx([3.0, -2.0], abs=0.02)
+    # The start costs 1000 + 9 + 4 = 1013, the least 1000.
+    assert change == pytest.approx(-13 / 1013, abs=1e-5)
+
+
+def test_a_coordinate_without_deviation_stays():
+    search, options = searched([0.0, 1.0])
+    search.deviation[1] = 0.0
+    for _ in range(5):
+        advance(search, options, lambda vectors: np.array([1.0 + vectors[:, 0] ** 2]))
+    assert search.mean[1] == 1.0
+
+
+def test_deviations_do_not_fall_below_the_least():
+    search, options = searched([0.0], least_deviation=0.2)
+    for _ in range(40):
+        advance(search, options, lambda vectors: np.array([1.0 + vectors[:, 0] ** 2]))
+    assert search.deviation[0] == 0.2
+
+
+def test_failed_candidates_are_worst_and_reported(capsys):
+    search, options = searched([0.0])
+
+    def costs(vectors):
+        own = 1.0 + (vectors[:, 0] - 2.0) ** 2
+        return np.array([np.where(vectors[:, 0] > 0.5, np.nan, own)])
+
+    for _ in range(20):
+        advance(search, options, costs)
+    assert 0.0 < search.mean[0] <= 0.6  # near 2 is best, but beyond .5 everything fails
+    assert "candidates failed; they count as worst" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The card of a tiny training, and its options."""
+    options = replace(TINY, out=tmp_path_factory.mktemp("trained") / "tiny")
+    return train(options, "servegym train dispatch"), options
+
+
+def test_the_checkpoint_plays_and_its_card_says_how_it_came_to_be(trained):
+    card, options = trained
+    checkpoint = read_checkpoint(options.out)
+    assert checkpoint.card["algorithm"] == "cem"
+    assert checkpoint.card["objective"] == "mean-e2e"
+    assert checkpoint.card["command"] == "servegym train dispatch"
+    assert checkpoint.card["trained_on"]["requests"] == 300
+    assert card["file"] == f"{options.out}.safetensors"
+    policy = load_policy("dispatch", str(options.out))
+    row = card["evaluation"]["cases"][0]
+    case = options.mix().validation_cases()[0]
+    simulation = Simulation(case.trace(), case.config(), policy, seed=case.seed)
+    simulation.run()
+    assert simulation.result().summary()["e2e_s"]["mean"] == row["learned"]
+
+
+def test_an_untrained_fleet_size_is_evaluated(trained):
+    card, _ = trained
+    assert {row["instances"] for row in card["evaluation"]["cases"]} == {2, 3, 4, 12}
+
+
+def weights(options):
+    return read_checkpoint(options.out).tensors["weight"]
+
+
+def test_two_processes_train_the_same_policy(trained, tmp_path):
+    other = replace(trained[1], out=tmp_path / "two", workers=2)
+    train(other, "")
+    assert np.array_equal(weights(other), weights(trained[1]))
+
+
+def test_another_seed_trains_another_policy(trained, tmp_path):
+    other = replace(trained[1], out=tmp_path / "other", seed=1)
+    train(other, "")
+    assert not np.array_equal(weights(other), weights(trained[1]))
+
+
+def test_a_training_that_was_interrupted_goes_on_to_the_same_policy(
+    trained, tmp_path, monkeypatch, capsys
+):
+    options = replace(trained[1], out=tmp_path / "resumed")
+    save = cem.save
+
+    def interrupted_save(own, search, wall_s):
+        save(own, search, wall_s)
+        if search.generation == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cem, "save", interrupted_save)
+    with pytest.raises(KeyboardInterrupt):
+        train(options, "")
+    assert "--resume" in capsys.readouterr().err
+    assert not options.out.with_suffix(".safetensors").exists()
+    monkeypatch.setattr(cem, "save", save)
+    train(replace(options, resume=True), "")
+    assert np.array_equal(weights(options), weights(trained[1]))
+
+
+def test_a_state_of_other_options_is_not_resumed(trained):
+    with pytest.raises(ValueError, match="seed = 5; .* was begun with 0"):
+        train(replace(trained[1], seed=5, resume=True), "")
+
+
+def test_there_must_be_a_state_to_resume(tmp_path):
+    with pytest.raises(ValueError, match="--resume: there is no .*none.state.json"):
+        train(replace(TINY, out=tmp_path / "none", resume=True), "")
+    (tmp_path / "none.state.json").write_text(json.dumps({"options": {}}))
+    with pytest.raises(ValueError, match="is no state of a search"):
+        train(replace(TINY, out=tmp_path / "none", resume=True), "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "mean-e2"}, "did you mean 'mean-e2e'"),
+        ({"candidates": 0}, "candidates = 0; must be >= 1"),
+        ({"elite": 7}, "elite = 7; must be <= candidates = 6"),
+        ({"mean_step": 0.0}, "mean_step = 0.0"),
+        ({"least_deviation": 1.0}, "least_deviation = 1.0"),
+        ({"workers": 0}, "workers = 0"),
+    ],
+)
+def test_options_that_cannot_be_trained_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        train(replace(TINY, **options), "")
+
+
+def test_training_improves_on_its_start():
+    # Few generations of short runs of two instances, where the start is not far from the best.
+    options = replace(TINY, candidates=16, elite=4, generations=8, requests=1_500, instances=(2,))
+    space = linear_space()
+    start = space.starts["loads"]
+    search = Search(start, start, options.deviation * space.scale, space.scale)
+    cases = options.mix().training_cases(0, 0)
+    with evaluator(1, "mean-e2e") as players:
+
+        def costs(vectors):
+            return cem.costs_of(vectors, space, players, cases)
+
+        for _ in range(options.generations):
+            advance(search, options, costs)
+        before, after = costs(np.vstack([start, search.mean])).mean(axis=0)
+    assert after < 0.995 * before
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_costs_of_candidates_are_those_of_single_runs(objective):
+    case = Mix(instances=(2,), requests=200).validation_cases()[0]
+    policies = [linear_policy(np.eye(57)[k]) for k in (0, 15, 16)]
+    with evaluator(1, objective) as players:
+        costs = players.costs(policies, [case])
+    for policy, cost in zip(policies, costs[0], strict=True):
+        simulation = Simulation(case.trace(), case.config(), policy, seed=case.seed)
+        simulation.run()
+        assert find_objective(objective).cost(simulation.result()) == cost
+
+
+def test_a_player_plays_a_case_the_same_after_another():
+    one, other = Mix(instances=(2,), requests=200).training_cases(0, 0)[:2]
+    policy, player = linear_policy(np.eye(57)[15]), Player()
+    first = player.play(policy, one).summary()["e2e_s"]["mean"]
+    player.play(policy, other)
+    assert player.play(policy, one).summary()["e2e_s"]["mean"] == first
+
+
+def test_a_set_network_begins_as_the_linear_score_and_trains(tmp_path):
+    space, linear = set_mlp_space(4, 0), linear_space()
+    tensors = space.tensors(space.starts["need"])
+    assert np.array_equal(
+        tensors["skip.weight"][0], linear.tensors(linear.starts["need"])["weight"]
+    )
+    assert not np.any(tensors["out.weight"])
+    options = replace(TINY, architecture="set-mlp", hidden=4, generations=1, out=tmp_path / "set")
+    card = train(options, "")
+    assert card["hidden"] == read_checkpoint(options.out).card["hidden"] == 4
+    assert all(row["learned"] > 0 for row in card["evaluation"]["cases"])
+
+
+def test_a_linear_vector_is_in_units_of_its_terms():
+    space = linear_space()
+    assert set(UNIT) == set(NAMES)  # or a feature would have none
+    weight = space.tensors(np.ones(57))["weight"]
+    tokens_left = NAMES.index("tokens_left")
+    # 1 / .36; its product with kv_need, .2 of that unit: 1 / .072.
+    assert weight[tokens_left] == pytest.approx(1 / 0.36)
+    assert weight[2 * 19 + tokens_left] == pytest.approx(1 / 0.072)
+    assert not weight[[18, 37, 56]].any()  # accepts
+
+
+def test_costs_are_standardised_within_each_case():
+    # Eleven candidates that cost 10, 11, ..., 20: median 15, first decile 11, so a unit is 4. On a case where all costs
+    # are a hundred times those, scores are the same.
+    own = np.arange(10.0, 21.0)
+    assert standard_of(np.array([own, 100 * own])) == pytest.approx((own - 15) / 4)
+
+
+def test_what_fails_and_what_is_far_off_is_worst():
+    own = np.array([*np.arange(10.0, 20.0), np.nan, 1e6])
+    scores = standard_of(own[None])
+    assert scores[-2] == scores[-1] == 3.0
+    # With the two at the end, the lower median of twelve is the sixth, 15, and the first decile the second, 11.
+    assert scores[0] == pytest.approx((10 - 15) / 4)
+
+
+def test_where_most_fail_the_others_are_best():
+    costs = np.array([[1.0, np.nan, np.nan, np.nan]])
+    assert standard_of(costs).tolist() == [-3.0, 3.0, 3.0, 3.0]
+
+
+def test_a_change_is_a_share_of_what_the_start_costs():
+    # -5 % and -40 %, of which a case counts 30 %; +50 % and a failure, which counts as +100 %.
+    costs = np.array([[1.9, 3.0], [6.0, np.nan]])
+    assert changes_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.175, 0.75])
+    # A cost of minus a goodput: from 4 to 4.2 requests a second is 5 % less.
+    assert changes_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
+    # Nothing is said where the start failed.
+    assert changes_of(np.array([[1.9], [1.0]]), np.array([2.0, np.nan])) == pytest.approx([-0.05])
+
+
+def test_deviations_begin_again_after_the_coarse_generations():
+    search, options = searched([0.0], coarse=3, deviation=0.7, least_deviation=0.0)
+    deviations = []
+    for _ in range(4):
+        advance(search, options, lambda vectors: np.array([1.0 + vectors[:, 0] ** 2]))
+        deviations.append(search.deviation[0])
+    assert deviations[2] == 0.7
+    assert max(deviations[1], deviations[3]) < 0.7

@@ -1,0 +1,90 @@
+"""Scenarios: seeds that never meet, and cases that are what compare plays."""
+
+from itertools import pairwise
+
+import pytest
+
+from servegym.agents.scenarios import (
+    HELD_OUT_SEEDS,
+    TRAINING_SEEDS,
+    VALIDATION_SEEDS,
+    Case,
+    Mix,
+)
+from servegym.experiments.compare import compare
+from servegym.simulator.policy import find_policy
+from servegym.simulator.simulation import Simulation
+
+
+def test_seeds_of_training_validation_and_held_out_never_meet():
+    ranges = sorted([HELD_OUT_SEEDS, VALIDATION_SEEDS, TRAINING_SEEDS], key=lambda each: each.start)
+    for before, after in pairwise(ranges):
+        assert before.stop <= after.start
+    mix = Mix()
+    assert all(case.seed in VALIDATION_SEEDS for case in mix.validation_cases())
+    drawn = [case for g in range(50) for case in mix.training_cases(1, g)]
+    assert all(case.seed in TRAINING_SEEDS for case in drawn)
+    assert len({case.seed for case in drawn}) == len(drawn)
+
+
+def test_a_generation_has_every_corner_once_and_stratified_loads():
+    mix = Mix(instances=(2, 3), workloads=("azure-conv",), lengths=("predicted", "learned"))
+    cases = mix.training_cases(seed=0, generation=4)
+    assert [(c.instances, c.lengths) for c in cases] == [
+        (2, "predicted"),
+        (2, "learned"),
+        (3, "predicted"),
+        (3, "learned"),
+    ]
+    low, high = mix.loads
+    strata = sorted(int(4 * (case.load - low) / (high - low)) for case in cases)
+    assert strata == [0, 1, 2, 3]  # one load in each quarter of the range
+    assert cases == mix.training_cases(0, 4) != mix.training_cases(0, 5)
+
+
+def test_only_a_workload_with_arrivals_of_its_own_has_fitted_ones():
+    mix = Mix(instances=(2,), fitted_share=1.0)
+    assert {(case.workload, case.arrivals) for case in mix.training_cases(0, 0)} == {
+        ("azure-conv", "fitted"),
+        ("sharegpt", "poisson"),
+    }
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "fitted"])
+def test_a_case_is_what_compare_plays(arrivals):
+    case = Case("azure-conv", "tight", 2, 0.9, "predicted", 17, 300, arrivals)
+    simulation = Simulation(
+        case.trace(), case.config(), find_policy("dispatch", "least-requests"), seed=17
+    )
+    simulation.run()
+    runs = compare(
+        ["least-requests:estimator=noisy,error=.5"],
+        workload="azure-conv",
+        scenario="tight",
+        instances=2,
+        load=0.9,
+        seeds=1,
+        seed=17,
+        n_requests=300,
+        arrivals=arrivals,
+        progress=False,
+    ).runs
+    assert runs["e2e_mean_s"][0] == simulation.result().summary()["e2e_s"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lengths": ("predictd",)}, "unknown lengths 'predictd'; did you mean 'predicted'"),
+        ({"workloads": ("azure-con",)}, "azure-conv"),
+        ({"instances": ()}, "instances"),
+        ({"instances": (4, 0)}, "instances"),
+        ({"loads": (1.0, 0.9)}, "loads"),
+        ({"fitted_share": -0.5}, "fitted_share = -0.5"),
+        ({"default_share": 1.5}, "default_share = 1.5"),
+        ({"requests": 1}, "requests = 1"),
+    ],
+)
+def test_a_mix_that_cannot_be_drawn_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Mix(**options)

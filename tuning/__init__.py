@@ -1,0 +1,1 @@
+"""Search of a system's settings with Optuna: spaces, studies, paired trials, reports. Needs the extra `tune`."""
