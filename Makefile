@@ -8,13 +8,17 @@ INSTALLED := $(VENV)/.installed
 LAYERS := traces simulator baselines envs experiments agents tuning benchmarks
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types notebooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/servegym compare --workload azure-conv --systems round-robin,random,least-requests,power-of-two --instances 8 --load 0.95 --seeds 10 --out out/demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Full runs, in a few minutes; their outputs are committed.
+notebooks: $(INSTALLED)
+	$(BIN)/python notebooks/execute.py
 
 lint: $(INSTALLED) types
 	$(BIN)/ruff check .
