@@ -44,8 +44,7 @@ UNIT = {  # of each feature of an instance; 0: its weights stay 0
 UNIT_OF_OUTPUT, UNIT_OF_NEED = 0.85, 0.2  # of the request's factors, predicted_output and kv_need
 LEAST_UNIT = 0.005  # of a term: below it a unit would be a huge weight
 
-# Where a search can begin. loads: the sum of what a busy instance has more of. need: a large request, besides, minds
-# more what runs and less what waits, so that large ones queue together and leave the other instances to the rest.
+# Where a search begins: the least sum of what a busy instance has more of.
 LOADS: dict[str, float] = dict.fromkeys(
     (
         "running",
@@ -59,17 +58,6 @@ LOADS: dict[str, float] = dict.fromkeys(
     ),
     0.35,
 )
-TIMES_NEED = {
-    "running": 0.25,
-    "tokens_left": 0.25,
-    "waiting_work": -0.25,
-    "waiting_output": -0.25,
-    "prefill_tokens": -0.15,
-}
-STARTS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
-    "loads": (LOADS, {}),
-    "need": (LOADS, TIMES_NEED),
-}
 NETWORK_DEVIATION = (
     2.0  # of network weights, over that of linear ones, before the root of how many are added up
 )
@@ -80,11 +68,11 @@ Tensors = dict[str, np.ndarray]
 class Space:
     """The vectors of one architecture, float64[N].
 
-    starts: vectors to begin at, by name. scale: what a deviation of 1 is in each coordinate. tensors: of a vector, for
+    start: the vector to begin at. scale: what a deviation of 1 is in each coordinate. tensors: of a vector, for
     a checkpoint. card: architecture, and hidden where it has one.
     """
 
-    starts: Mapping[str, np.ndarray]
+    start: np.ndarray
     scale: np.ndarray
     tensors: Callable[[np.ndarray], Tensors]
     card: Mapping[str, int | str]
@@ -108,15 +96,11 @@ def linear_space() -> Space:
     """Return the space of linear scores."""
     unit = units()
     per_unit = np.divide(1.0, unit, out=np.zeros(N_TERMS), where=unit > 0)
-    starts = {}
-    for name, (alone, times_need) in STARTS.items():
-        start = np.zeros((3, N_INSTANCE))
-        for row, values in ((0, alone), (2, times_need)):
-            for feature, value in values.items():
-                start[row, NAMES.index(feature)] = value
-        starts[name] = start.ravel()
+    start = np.zeros(N_TERMS)
+    for feature, value in LOADS.items():
+        start[NAMES.index(feature)] = value
     return Space(
-        starts,
+        start,
         (unit > 0).astype(np.float64),
         lambda vector: {"weight": (vector * per_unit).astype(np.float32)},
         {"architecture": "linear"},
@@ -156,7 +140,7 @@ def set_mlp_space(hidden: int, seed: int) -> Space:
         return weights | {"out.bias": np.zeros(1, np.float32), "skip.weight": skip}
 
     return Space(
-        {name: np.concatenate([start, network]) for name, start in linear.starts.items()},
+        np.concatenate([linear.start, network]),
         np.concatenate([linear.scale, NETWORK_DEVIATION * scale]),
         tensors,
         {"architecture": "set-mlp", "hidden": hidden},

@@ -4,12 +4,12 @@
 
 Each generation draws candidates from a normal distribution with a mean and a deviation for every coordinate, plays all
 of them on the same new cases (common random numbers), and moves mean and deviation towards those of the elite. A
-candidate's score is first the mean over cases of how its cost differs from the start's, which finds what helps in
-congestion; then, with the first deviations again, that and its cost in units of what candidates differ by in each case,
-so that calm cases, where little can be gained, count too. At the end the best of the means since then is chosen on
-validation cases.
+candidate's score is the mean over cases of the change of its cost against the start's, in which gains saturate: a lucky
+run of a congested cluster gains 20 % and more, a better choice on a calm one 5 %. Losses do not, so what diverges in
+one case loses. At the end the last mean and averages of the last means are set beside each other on validation cases.
 Source: Rubinstein and Kroese, The Cross-Entropy Method, 2004; deviations kept up as in Szita and Lorincz, Learning
-Tetris Using the Noisy Cross-Entropy Method, 2006. Left out: correlations between coordinates.
+Tetris Using the Noisy Cross-Entropy Method, 2006; weights by rank from CMA-ES (Hansen, 2016); averages of means from
+Polyak and Juditsky, 1992. Left out: correlations between coordinates.
 """
 
 import json
@@ -36,14 +36,11 @@ from servegym.traces.streams import stream
 
 DECISIONS = ("dispatch",)
 MOST_GAIN, MOST_LOSS = (
-    0.3,
+    0.06,
     1.0,
-)  # what a case counts, as a share of the start's cost; what fails is MOST_LOSS
-MOST_UNITS = 3.0  # what a case counts later, in units of what candidates differ by in it; what fails counts as much
-UNITS_A_CHANGE = 10.0  # a tenth of the cost weighs as much as one of these units
-LEAST_RATIO = 1e-4  # of a case's cost: a smaller difference between candidates is none
+)  # shares of the start's cost: what gains saturate at; what a failure counts
 ARRAYS = ("start", "mean", "deviation", "scale")  # of a Search
-KEPT_MEANS = 40  # the last means, of which the best is chosen
+FEW_MEANS = 10  # of the last, averaged: noise of single generations goes
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
 Real = Annotated[float, tyro.conf.arg(metavar="X")]
 
@@ -66,35 +63,33 @@ class Options:
     """A linear score of each instance, or a small network over the set of instances on top of it."""
     hidden: Whole = 8
     """Width of the network (set-mlp)."""
-    generations: Whole = 70
+    generations: Whole = 84
     """How often candidates are drawn, played and ranked."""
-    coarse: Whole = 30
-    """How many of them, at first, rank by the change of the cost."""
     candidates: Whole = 32
-    """Candidates a generation."""
-    elite: Whole = 8
-    """How many of them the next mean and deviation come from."""
+    """Candidates a generation, in pairs on both sides of the mean: an even number."""
+    elite: Whole = 12
+    """How many of them the next mean and deviation come from, better ones with more weight."""
     deviation: Real = 0.1
     """First deviation of a weight, in units of candidates.py; the start has length 1."""
-    least_deviation: Real = 0.03
+    least_deviation: Real = 0.02
     """What deviations do not fall below."""
     mean_step: Real = 0.8
     """How far the mean moves towards that of the elite, in (0, 1]."""
-    deviation_step: Real = 0.3
+    deviation_step: Real = 0.15
     """How far deviations move, in (0, 1]."""
-    instances: tuple[int, ...] = (4, 6, 12, 16)
+    instances: tuple[int, ...] = (4, 6, 16)
     """Fleet sizes."""
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
-    lengths: tuple[str, ...] = ("predicted", "learned")
-    """What is known of output lengths: a prediction with error .5, or what completions teach."""
-    loads: tuple[float, float] = (0.88, 1.12)
+    lengths: tuple[str, ...] = ("predicted", "constant")
+    """What is known of output lengths (scenarios.py): a prediction with error .5, or their mean."""
+    loads: tuple[float, float] = (0.86, 1.08)
     """Least and largest load."""
-    fitted_share: Real = 0.5
+    fitted_share: Real = 0.4
     """Share of cases with the workload's own, bursty arrivals, where it has such; the others are Poisson."""
     default_share: Real = 0.0
     """Share of cases in the default scenario instead of tight."""
-    requests: Whole = 6_000
+    requests: Whole = 10_000
     """Requests of a case."""
 
     def mix(self) -> Mix:
@@ -116,8 +111,8 @@ class Options:
         for name in ("generations", "candidates", "elite", "hidden", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
-        if self.coarse < 0:
-            raise ValueError(f"coarse = {self.coarse}; must be >= 0")
+        if self.candidates % 2:
+            raise ValueError(f"candidates = {self.candidates}; must be even")
         if self.elite > self.candidates:
             raise ValueError(f"elite = {self.elite}; must be <= candidates = {self.candidates}")
         for name in ("mean_step", "deviation_step"):
@@ -158,21 +153,25 @@ class Search:
     deviation: np.ndarray
     scale: np.ndarray  # what a deviation of 1 is in each coordinate
     generation: int = 0
-    means: list[np.ndarray] = field(default_factory=list)  # the last KEPT_MEANS, oldest first
+    means: list[np.ndarray] = field(default_factory=list)  # of all generations
 
     def ask(self, seed: int, n: int) -> np.ndarray:
-        """Return n candidates of this generation, float64[n, N]."""
+        """Return n candidates of this generation, float64[n, N]; the second half mirrors the first at the mean."""
         draws = stream(seed, f"candidates of generation {self.generation}")
-        return self.mean + self.deviation * draws.standard_normal((n, len(self.mean)))
+        steps = self.deviation * draws.standard_normal((n // 2, len(self.mean)))
+        return self.mean + np.vstack([steps, -steps])
 
     def tell(self, candidates: np.ndarray, scores: np.ndarray, options: SearchOptions) -> None:
         """Move towards the elite, the candidates with the least scores, and begin the next generation."""
         elite = candidates[np.argsort(scores, kind="stable")[: options.elite]]
-        moves = self.deviation > 0
-        self.mean = self.mean + options.mean_step * (elite.mean(axis=0) - self.mean)
-        nearer = self.deviation + options.deviation_step * (elite.std(axis=0) - self.deviation)
-        self.deviation = np.maximum(nearer, options.least_deviation) * moves
-        self.means = [*self.means, self.mean][-KEPT_MEANS:]
+        share = np.log(len(elite) + 0.5) - np.log(np.arange(1, len(elite) + 1))
+        share /= share.sum()
+        best = share @ elite
+        deviation = np.sqrt(share @ (elite - best) ** 2)
+        self.mean = self.mean + options.mean_step * (best - self.mean)
+        nearer = self.deviation + options.deviation_step * (deviation - self.deviation)
+        self.deviation = np.maximum(nearer, options.least_deviation) * (self.scale > 0)
+        self.means = [*self.means, self.mean]
         self.generation += 1
 
     @property
@@ -198,55 +197,42 @@ class Search:
 
 
 def changes_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Return a score of each candidate from costs, float64[cases, candidates], and the start's, float64[cases].
+    """Return (cost - start's) / |start's| from costs, float64[cases, candidates], and the start's, float64[cases].
 
-    The mean over cases of (cost - start's) / |start's|, in -MOST_GAIN .. MOST_LOSS. NaN is MOST_LOSS; cases in which
-    the start itself fails, or costs nothing, are left out.
+    At most MOST_LOSS, which NaN counts, too. Cases in which the start itself fails, or costs nothing, are left out.
     """
     known = np.isfinite(start) & (start != 0)
-    if not known.any():
-        return np.zeros(costs.shape[1])
     change = (costs[known] - start[known, None]) / np.abs(start[known, None])
-    change = np.where(np.isnan(change), MOST_LOSS, change)
-    return np.clip(change, -MOST_GAIN, MOST_LOSS).mean(axis=0)
-
-
-def standard_of(costs: np.ndarray) -> np.ndarray:
-    """Return a score of each candidate from costs, float64[cases, candidates].
-
-    The mean over cases of (cost - median) / (median - first decile), in +-MOST_UNITS. NaN is MOST_UNITS.
-    """
-    ranked = np.where(np.isnan(costs), np.inf, costs)
-    decile, median = np.quantile(ranked, [0.1, 0.5], axis=1, keepdims=True, method="lower")
-    with np.errstate(invalid="ignore"):  # inf - inf, where half of them failed
-        unit = np.maximum(median - decile, LEAST_RATIO * np.abs(median) + 1e-12)
-        standard = np.nan_to_num((ranked - median) / unit, nan=-MOST_UNITS)
-    standard = np.where(np.isinf(ranked), MOST_UNITS, standard)
-    return np.clip(standard, -MOST_UNITS, MOST_UNITS).mean(axis=0)
+    return np.minimum(np.nan_to_num(change, nan=MOST_LOSS), MOST_LOSS)
 
 
 def scores_of(costs: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Return the score of each candidate by both: its standardised cost, and UNITS_A_CHANGE times its change."""
-    return standard_of(costs) + UNITS_A_CHANGE * changes_of(costs, start)
+    """Return the score of each candidate, float64[candidates]: the mean of its changes, gains saturating."""
+    change = changes_of(costs, start)
+    if not len(change):
+        return np.zeros(costs.shape[1])
+    gain = MOST_GAIN * np.tanh(np.minimum(change, 0.0) / MOST_GAIN)
+    return np.where(change < 0, gain, change).mean(axis=0)
+
+
+def mean_change(costs: np.ndarray, start: np.ndarray) -> float:
+    """Return the mean change of costs, float64[cases], against the start's; 0 where none is known."""
+    change = changes_of(costs[:, None], start)
+    return float(change.mean()) if len(change) else 0.0
 
 
 def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Play one generation and move on; return how the mean's costs differ from the start's (changes_of).
+    """Play one generation and move on; return how much the mean's cost differs from the start's (mean_change).
 
     costs: of vectors [n, N] on the cases of this generation, float64[cases, n].
     """
     candidates = search.ask(options.seed, options.candidates)
     played = costs(np.vstack([candidates, search.start, search.mean]))
-    changes = changes_of(played, played[:, -2])
-    is_coarse = search.generation < options.coarse
-    scores = changes if is_coarse else scores_of(played, played[:, -2])
-    search.tell(candidates, scores[:-2], options)
-    if search.generation == options.coarse:
-        search.deviation = options.deviation * search.scale
+    search.tell(candidates, scores_of(played, played[:, -2])[:-2], options)
     failed = int(np.isnan(played).any(axis=0).sum())
     if failed:
         note(f"generation {search.generation}: {failed} candidates failed; they count as worst")
-    return float(changes[-1])
+    return mean_change(played[:, -1], played[:, -2])
 
 
 def train(options: Options, command: str) -> dict[str, Any]:
@@ -266,7 +252,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
     search, spent_s = Search(nothing, nothing, nothing, nothing), 0.0
     try:
         with evaluator(options.workers, options.objective) as players:
-            search, spent_s = begin(options, space, players)
+            search, spent_s = begin(options, space)
             while search.generation < options.generations:
                 cases = mix.training_cases(options.seed, search.generation)
                 change = advance(
@@ -297,18 +283,12 @@ def train(options: Options, command: str) -> dict[str, Any]:
     return {"file": str(file)} | card
 
 
-def begin(options: Options, space: Space, players: Evaluator) -> tuple[Search, float]:
-    """Return the search, new or where it was left, and the seconds that it has taken.
-
-    A new one begins at the start that is better in the cases of the first generation.
-    """
+def begin(options: Options, space: Space) -> tuple[Search, float]:
+    """Return the search, new or where it was left, and the seconds that it has taken."""
     if options.resume:
         kept = read_state(options)
         return Search.from_json(kept), kept["wall_s"]
-    starts = np.array(list(space.starts.values()))
-    costs = costs_of(starts, space, players, options.mix().training_cases(options.seed, 0))
-    start = starts[int(np.argmin(changes_of(costs, costs[:, 0])))]
-    return Search(start, start, options.deviation * space.scale, space.scale), 0.0
+    return Search(space.start, space.start, options.deviation * space.scale, space.scale), 0.0
 
 
 def costs_of(
@@ -321,12 +301,14 @@ def costs_of(
 def choose(
     search: Search, space: Space, players: Evaluator, options: Options
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the best of the last means and of their average on validation cases, and what it does there.
+    """Return the best of the last mean and the averages of few and of half the means, and what it does there.
 
     Also on fleets of sizes that were not trained on; beside it the start. Values are the objective's numbers.
     """
     mix, sign = options.mix(), 1.0 if find_objective(options.objective).better == "lower" else -1.0
-    finalists = np.vstack([search.start, *search.means, np.mean(search.means, axis=0)])
+    means, half = search.means, (len(search.means) + 1) // 2
+    averages = [np.mean(means[-n:], axis=0) for n in (1, FEW_MEANS, half)]
+    finalists = np.vstack([search.start, *averages])
     cases = mix.validation_cases()
     costs = costs_of(finalists, space, players, cases)
     best = 1 + int(np.argmin(scores_of(costs, costs[:, 0])[1:]))
@@ -337,9 +319,8 @@ def choose(
         asdict(case) | {"start": as_json(before), "learned": as_json(after)}
         for case, (before, after) in zip([*cases, *untrained], sign * shown, strict=True)
     ]
-    note(
-        f"on {len(rows)} validation cases: {changes_of(shown[:, 1:], shown[:, 0])[0]:+.2%} of the start's"
-    )
+    change = mean_change(shown[:, 1], shown[:, 0])
+    note(f"on {len(rows)} validation cases: {change:+.2%} of the start's")
     return finalists[best], {"seeds": "validation", "cases": rows}
 
 

@@ -5,7 +5,9 @@ however many processes there are, and in whatever order they play.
 """
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -101,13 +103,21 @@ def pool_of(workers: int) -> Iterator[ProcessPoolExecutor | None]:
         yield None
         return
     spawn = multiprocessing.get_context("spawn")  # a fork would share the compiler's state
-    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_leave_interrupts_alone)
+    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_the_parent)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts_alone() -> None:
-    """Let Ctrl-C stop the process that trains; it ends those that play."""
+def _end_with_the_parent() -> None:
+    """Let Ctrl-C stop the process that trains, which ends those that play; if it is killed they end, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_wait_for_its_end, daemon=True).start()
+
+
+def _wait_for_its_end() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

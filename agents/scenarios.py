@@ -25,9 +25,11 @@ HELD_OUT_SEEDS = range(10_000)
 VALIDATION_SEEDS = range(10_000, 20_000)
 TRAINING_SEEDS = range(1_000_000, 2**31)
 
-# What is known of output lengths: a prediction, clip(1 + N(0, .5), .1, 5) times the truth, or what completions teach.
+# What is known of output lengths: a prediction, clip(1 + N(0, .5), .1, 5) times the truth; the workload's mean; what
+# completions teach; the truth.
 LENGTHS: dict[str, dict[str, Any]] = {
     "predicted": {"estimator": "noisy", "estimator_params": {"error": 0.5}},
+    "constant": {"estimator": "constant"},
     "learned": {"estimator": "residual", "remaining": "residual"},
     "oracle": {"estimator": "oracle"},
 }

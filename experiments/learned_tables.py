@@ -31,7 +31,7 @@ TOLD = {
         "residual": "estimator=residual,remaining=residual",
     },
 }
-TOLD_LEARNED = {PREDICTED: "estimator=noisy,error=0.5", UNKNOWN: "estimator=residual"}
+TOLD_LEARNED = {PREDICTED: "estimator=noisy,error=0.5", UNKNOWN: "estimator=constant"}
 LEARNED = "learned:"
 
 METRICS = {  # column of the runs: its heading and decimals

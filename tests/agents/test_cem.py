@@ -1,14 +1,18 @@
 """CEM: the search on a known function, and short trainings: the same whatever happens to them."""
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from servegym.agents import cem
 from servegym.agents.candidates import NAMES, UNIT, linear_space, set_mlp_space
-from servegym.agents.cem import Options, Search, advance, changes_of, scores_of, standard_of, train
+from servegym.agents.cem import Options, Search, advance, changes_of, scores_of, train
 from servegym.agents.evaluation import Player, evaluator
 from servegym.agents.objectives import OBJECTIVES, find_objective
 from servegym.agents.scenarios import Mix
@@ -34,6 +38,23 @@ def searched(start, **options):
     return search, Options(candidates=40, elite=8, **options)
 
 
+def test_candidates_lie_in_pairs_on_both_sides_of_the_mean():
+    search, _ = searched([1.0, -2.0])
+    candidates = search.ask(0, 6)
+    assert candidates[:3] + candidates[3:] == pytest.approx(np.tile([2.0, -4.0], (3, 1)))
+    assert len(np.unique(candidates[:, 0])) == 6
+
+
+def test_better_ones_of_the_elite_weigh_more():
+    search, options = searched([0.0], least_deviation=0.0)
+    options = replace(options, elite=2, mean_step=0.5, deviation_step=1.0)
+    search.tell(np.array([[4.0], [9.0], [1.0]]), np.array([0.2, 0.9, 0.1]), options)
+    # Weights log 2.5 - log 1 = .9163 and log 2.5 - log 2 = .2231: shares .8041 and .1959. Best 1 and 4: mean 1.5876.
+    assert search.mean[0] == pytest.approx(0.5 * 1.5876, abs=1e-4)
+    # sqrt(.8041 * .5876^2 + .1959 * 2.4124^2) = 1.1906
+    assert search.deviation[0] == pytest.approx(1.1906, abs=1e-4)
+
+
 def test_a_search_finds_the_least_of_a_quadratic():
     # Cost 1000 + |x - (3, -2)|^2 on one case, ten times that on another: the least is at (3, -2).
     search, options = searched([0.0, 0.0], least_deviation=0.0)
@@ -52,10 +73,10 @@ def test_a_search_finds_the_least_of_a_quadratic():
 
 def test_a_coordinate_without_deviation_stays():
     search, options = searched([0.0, 1.0])
-    search.deviation[1] = 0.0
+    search.deviation[1] = search.scale[1] = 0.0
     for _ in range(5):
         advance(search, options, lambda vectors: np.array([1.0 + vectors[:, 0] ** 2]))
-    assert search.mean[1] == 1.0
+    assert search.mean[1] == pytest.approx(1.0, abs=1e-12)
 
 
 def test_deviations_do_not_fall_below_the_least():
@@ -161,6 +182,7 @@ def test_there_must_be_a_state_to_resume(tmp_path):
     [
         ({"objective": "mean-e2"}, "did you mean 'mean-e2e'"),
         ({"candidates": 0}, "candidates = 0; must be >= 1"),
+        ({"candidates": 7}, "candidates = 7; must be even"),
         ({"elite": 7}, "elite = 7; must be <= candidates = 6"),
         ({"mean_step": 0.0}, "mean_step = 0.0"),
         ({"least_deviation": 1.0}, "least_deviation = 1.0"),
@@ -176,7 +198,7 @@ def test_training_improves_on_its_start():
     # Few generations of short runs of two instances, where the start is not far from the best.
     options = replace(TINY, candidates=16, elite=4, generations=8, requests=1_500, instances=(2,))
     space = linear_space()
-    start = space.starts["loads"]
+    start = space.start
     search = Search(start, start, options.deviation * space.scale, space.scale)
     cases = options.mix().training_cases(0, 0)
     with evaluator(1, "mean-e2e") as players:
@@ -188,6 +210,32 @@ def test_training_improves_on_its_start():
             advance(search, options, costs)
         before, after = costs(np.vstack([start, search.mean])).mean(axis=0)
     assert after < 0.995 * before
+
+
+def test_processes_end_when_the_one_that_trains_is_killed():
+    code = (
+        "import os, time\n"
+        "from servegym.agents.evaluation import pool_of\n"
+        "if __name__ == '__main__':\n"
+        "    with pool_of(2) as pool:\n"
+        "        print(pool.submit(os.getpid).result(), flush=True)\n"
+        "        time.sleep(60)\n"
+    )
+    trainer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    player = int(trainer.stdout.readline())
+    trainer.kill()
+    trainer.wait()
+    until_s = time.monotonic() + 20
+    while is_alive(player) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert not is_alive(player)
+
+
+def is_alive(process):
+    """Return whether a process is there, and not only its entry."""
+    status = Path(f"/proc/{process}/status")
+    return status.exists() and "\nState:\tZ" not in status.read_text()
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -212,10 +260,8 @@ def test_a_player_plays_a_case_the_same_after_another():
 
 def test_a_set_network_begins_as_the_linear_score_and_trains(tmp_path):
     space, linear = set_mlp_space(4, 0), linear_space()
-    tensors = space.tensors(space.starts["need"])
-    assert np.array_equal(
-        tensors["skip.weight"][0], linear.tensors(linear.starts["need"])["weight"]
-    )
+    tensors = space.tensors(space.start)
+    assert np.array_equal(tensors["skip.weight"][0], linear.tensors(linear.start)["weight"])
     assert not np.any(tensors["out.weight"])
     options = replace(TINY, architecture="set-mlp", hidden=4, generations=1, out=tmp_path / "set")
     card = train(options, "")
@@ -234,47 +280,27 @@ def test_a_linear_vector_is_in_units_of_its_terms():
     assert not weight[[18, 37, 56]].any()  # accepts
 
 
-def test_costs_are_standardised_within_each_case():
-    # Eleven candidates that cost 10, 11, ..., 20: median 15, first decile 11, so a unit is 4. On a case where all costs
-    # are a hundred times those, scores are the same.
-    own = np.arange(10.0, 21.0)
-    assert standard_of(np.array([own, 100 * own])) == pytest.approx((own - 15) / 4)
-
-
-def test_what_fails_and_what_is_far_off_is_worst():
-    own = np.array([*np.arange(10.0, 20.0), np.nan, 1e6])
-    scores = standard_of(own[None])
-    assert scores[-2] == scores[-1] == 3.0
-    # With the two at the end, the lower median of twelve is the sixth, 15, and the first decile the second, 11.
-    assert scores[0] == pytest.approx((10 - 15) / 4)
-
-
-def test_where_most_fail_the_others_are_best():
-    costs = np.array([[1.0, np.nan, np.nan, np.nan]])
-    assert standard_of(costs).tolist() == [-3.0, 3.0, 3.0, 3.0]
-
-
 def test_a_change_is_a_share_of_what_the_start_costs():
-    # -5 % and -40 %, of which a case counts 30 %; +50 % and a failure, which counts as +100 %.
-    costs = np.array([[1.9, 3.0], [6.0, np.nan]])
-    assert changes_of(costs, np.array([2.0, 10.0])) == pytest.approx([-0.175, 0.75])
+    # -5 % and -40 %; +50 % and a failure, which counts as +100 %, as does what is worse.
+    costs = np.array([[1.9, 3.0, 1.0], [6.0, np.nan, 1e6]])
+    changes = changes_of(costs, np.array([2.0, 10.0]))
+    assert changes == pytest.approx(np.array([[-0.05, 0.5, -0.5], [-0.4, 1.0, 1.0]]))
     # A cost of minus a goodput: from 4 to 4.2 requests a second is 5 % less.
-    assert changes_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx([-0.05])
+    assert changes_of(np.array([[-4.2]]), np.array([-4.0])) == pytest.approx(np.array([[-0.05]]))
     # Nothing is said where the start failed.
-    assert changes_of(np.array([[1.9], [1.0]]), np.array([2.0, np.nan])) == pytest.approx([-0.05])
+    known = changes_of(np.array([[1.9], [1.0]]), np.array([2.0, np.nan]))
+    assert known == pytest.approx(np.array([[-0.05]]))
 
 
-def test_the_later_score_is_the_sum_of_both():
-    costs, start = np.array([[1.9, 2.0, 2.2]]), np.array([2.0])
-    # Changes -5, 0 and +10 %, ten times that; the median is 2, the first decile 1.9, so a unit is .1.
-    assert scores_of(costs, start) == pytest.approx([-1.5, 0.0, 3.0])
+def test_gains_saturate_and_losses_do_not():
+    # .06 * tanh(.05 / .06) = .0409, .06 * tanh(.4 / .06) = .0600; 2 % more and 40 % more count as they are.
+    costs = np.array([[0.95, 0.6, 1.02, 1.4]])
+    scores = scores_of(costs, np.array([1.0]))
+    assert scores == pytest.approx([-0.0409, -0.06, 0.02, 0.4], abs=1e-4)
+    # So a candidate that gains 40 % in one case and loses 10 % in another is worse than one that gains 2 % in both.
+    lucky, steady = scores_of(np.array([[0.6, 0.98], [1.1, 0.98]]), np.ones(2))
+    assert steady < 0 < lucky
 
 
-def test_deviations_begin_again_after_the_coarse_generations():
-    search, options = searched([0.0], coarse=3, deviation=0.7, least_deviation=0.0)
-    deviations = []
-    for _ in range(4):
-        advance(search, options, lambda vectors: np.array([1.0 + vectors[:, 0] ** 2]))
-        deviations.append(search.deviation[0])
-    assert deviations[2] == 0.7
-    assert max(deviations[1], deviations[3]) < 0.7
+def test_where_nothing_is_known_all_score_the_same():
+    assert scores_of(np.array([[1.0, 2.0]]), np.array([np.nan])).tolist() == [0.0, 0.0]

@@ -27,7 +27,7 @@ def test_every_rival_knows_as_much_as_the_learned():
     )
     assert rivals(UNKNOWN)["marginal, plug-in"] == "marginal:estimator=constant,remaining=plug-in"
     assert learned_system("a", PREDICTED) == "learned:a,estimator=noisy,error=0.5"
-    assert learned_system("a", UNKNOWN) == "learned:a,estimator=residual"
+    assert learned_system("a", UNKNOWN) == "learned:a,estimator=constant"
 
 
 def test_cells_are_all_places_of_every_seed_and_a_file_once(tmp_path):
