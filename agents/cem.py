@@ -63,7 +63,7 @@ class Options:
     """A linear score of each instance, or a small network over the set of instances on top of it."""
     hidden: Whole = 8
     """Width of the network (set-mlp)."""
-    generations: Whole = 84
+    generations: Whole = 80
     """How often candidates are drawn, played and ranked."""
     candidates: Whole = 32
     """Candidates a generation, in pairs on both sides of the mean: an even number."""
@@ -85,12 +85,12 @@ class Options:
     """What is known of output lengths (scenarios.py): a prediction with error .5, or their mean."""
     loads: tuple[float, float] = (0.86, 1.08)
     """Least and largest load."""
-    fitted_share: Real = 0.4
-    """Share of cases with the workload's own, bursty arrivals, where it has such; the others are Poisson."""
     default_share: Real = 0.0
     """Share of cases in the default scenario instead of tight."""
     requests: Whole = 10_000
     """Requests of a case."""
+    burst_requests: Whole = 2_000
+    """Requests of the short cases with a workload's own arrivals (scenarios.py); 0: no such cases."""
 
     def mix(self) -> Mix:
         """Return what cases are drawn from."""
@@ -99,9 +99,9 @@ class Options:
             self.workloads,
             self.lengths,
             self.loads,
-            self.fitted_share,
             self.default_share,
             self.requests,
+            self.burst_requests,
         )
 
     def check(self) -> None:

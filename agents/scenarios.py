@@ -8,8 +8,10 @@ that each generation sees calm and congestion. Left out: faults, tiers, stale me
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import compress, product
 from typing import Any
+
+import numpy as np
 
 from servegym.baselines.saturation import saturation_rate
 from servegym.experiments.blocks import draws_of_workload
@@ -74,19 +76,21 @@ def _workload(name: str) -> Workload:
 class Mix:
     """What cases are drawn from.
 
-    loads: least and largest. fitted_share: of the cases of a workload with arrivals of its own that have those, not
-    Poisson ones. default_share: of cases in the default scenario, not tight.
+    loads: least and largest, of cases with Poisson arrivals. default_share: of the cases in the default scenario, not
+    tight. burst_requests: of cases in which a workload arrives as recorded, if it has such arrivals: short, from an
+    empty cluster, and at burst_loads, as a piece of a busy day; 0 for no such cases.
 
     ValueError for a name that there is not, or a number out of range.
     """
 
-    instances: tuple[int, ...] = (4, 6, 12, 16)
+    instances: tuple[int, ...] = (4, 6, 16)
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
-    lengths: tuple[str, ...] = ("predicted", "learned")
-    loads: tuple[float, float] = (0.88, 1.12)
-    fitted_share: float = 0.5
+    lengths: tuple[str, ...] = ("predicted", "constant")
+    loads: tuple[float, float] = (0.86, 1.08)
     default_share: float = 0.0
-    requests: int = 6_000
+    requests: int = 10_000
+    burst_requests: int = 2_000
+    burst_loads: tuple[float, float] = (0.8, 1.25)
 
     def __post_init__(self) -> None:
         for name in self.lengths:
@@ -96,37 +100,46 @@ class Mix:
             _workload(name)
         if not self.instances or min(self.instances) < 1:
             raise ValueError(f"instances = {list(self.instances)}; must be some numbers >= 1")
-        if len(self.loads) != 2 or not 0 < self.loads[0] <= self.loads[1]:
-            raise ValueError(f"loads = {list(self.loads)}; must be the least and the largest, > 0")
-        for name in ("fitted_share", "default_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} = {getattr(self, name)}; must be in [0, 1]")
+        for name in ("loads", "burst_loads"):
+            loads = getattr(self, name)
+            if len(loads) != 2 or not 0 < loads[0] <= loads[1]:
+                raise ValueError(f"{name} = {list(loads)}; must be the least and the largest, > 0")
+        if not 0 <= self.default_share <= 1:
+            raise ValueError(f"default_share = {self.default_share}; must be in [0, 1]")
+        if self.burst_requests < 0 or self.burst_requests == 1:
+            raise ValueError(f"burst_requests = {self.burst_requests}; must be 0 or >= 2")
         if self.requests < 2:
             raise ValueError(f"requests = {self.requests}; must be >= 2")
         if not self.lengths or not self.workloads:
             raise ValueError("workloads and lengths; must name at least one each")
 
     def training_cases(self, seed: int, generation: int) -> list[Case]:
-        """Return the cases of a generation: one of every fleet size, workload and knowledge of lengths."""
+        """Return the cases of a generation: one of every fleet size, workload and knowledge of lengths, and bursts."""
         rng = stream(seed, f"training cases of generation {generation}")
         corners = list(self._corners(self.instances))
-        low, high = self.loads
+        is_recorded = [_workload(workload).arrivals is not None for _, workload, _ in corners]
+        recorded = list(compress(corners, is_recorded)) if self.burst_requests else []
+        steady = list(self._drawn(corners, self.loads, self.requests, "poisson", rng))
+        return steady + list(
+            self._drawn(recorded, self.burst_loads, self.burst_requests, "fitted", rng)
+        )
+
+    def _drawn(
+        self,
+        corners: Sequence[tuple[int, str, str]],
+        loads: tuple[float, float],
+        requests: int,
+        arrivals: str,
+        rng: np.random.Generator,
+    ) -> Iterator[Case]:
+        """Yield a case a corner, loads stratified, seeds new."""
+        low, high = loads
         strata = (rng.permutation(len(corners)) + rng.random(len(corners))) / len(corners)
-        return [
-            Case(
-                workload,
-                "default" if rng.random() < self.default_share else "tight",
-                instances,
-                low + (high - low) * float(stratum),
-                lengths,
-                int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop)),
-                self.requests,
-                "fitted"
-                if rng.random() < self.fitted_share and _workload(workload).arrivals is not None
-                else "poisson",
-            )
-            for (instances, workload, lengths), stratum in zip(corners, strata, strict=True)
-        ]
+        for (instances, workload, lengths), stratum in zip(corners, strata, strict=True):
+            scenario = "default" if rng.random() < self.default_share else "tight"
+            load = low + (high - low) * float(stratum)
+            seed = int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop))
+            yield Case(workload, scenario, instances, load, lengths, seed, requests, arrivals)
 
     def validation_cases(
         self,

@@ -27,6 +27,7 @@ TINY = Options(
     workloads=("azure-conv",),
     lengths=("predicted",),
     requests=300,
+    burst_requests=100,
     workers=1,
 )
 

@@ -28,7 +28,7 @@ def test_seeds_of_training_validation_and_held_out_never_meet():
 
 
 def test_a_generation_has_every_corner_once_and_stratified_loads():
-    mix = Mix(instances=(2, 3), workloads=("azure-conv",), lengths=("predicted", "learned"))
+    mix = Mix((2, 3), ("sharegpt",), ("predicted", "learned"))
     cases = mix.training_cases(seed=0, generation=4)
     assert [(c.instances, c.lengths) for c in cases] == [
         (2, "predicted"),
@@ -42,12 +42,19 @@ def test_a_generation_has_every_corner_once_and_stratified_loads():
     assert cases == mix.training_cases(0, 4) != mix.training_cases(0, 5)
 
 
-def test_only_a_workload_with_arrivals_of_its_own_has_fitted_ones():
-    mix = Mix(instances=(2,), fitted_share=1.0)
-    assert {(case.workload, case.arrivals) for case in mix.training_cases(0, 0)} == {
-        ("azure-conv", "fitted"),
-        ("sharegpt", "poisson"),
-    }
+def test_only_a_workload_with_arrivals_of_its_own_has_bursts():
+    mix = Mix(instances=(2, 3), requests=500, burst_requests=100, burst_loads=(1.2, 1.3))
+    cases = mix.training_cases(0, 0)
+    assert (
+        len(cases) == 8 + 4
+    )  # fleets, workloads and lengths; fleets and lengths of the one that has
+    for case in cases[:8]:
+        assert (case.arrivals, case.requests) == ("poisson", 500)
+        assert case.load <= 1.08
+    for case in cases[8:]:
+        assert (case.workload, case.arrivals, case.requests) == ("azure-conv", "fitted", 100)
+        assert 1.2 <= case.load <= 1.3
+    assert len(Mix(instances=(2, 3), burst_requests=0).training_cases(0, 0)) == 8
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "fitted"])
@@ -80,7 +87,8 @@ def test_a_case_is_what_compare_plays(arrivals):
         ({"instances": ()}, "instances"),
         ({"instances": (4, 0)}, "instances"),
         ({"loads": (1.0, 0.9)}, "loads"),
-        ({"fitted_share": -0.5}, "fitted_share = -0.5"),
+        ({"burst_loads": (0.0, 1.0)}, "burst_loads"),
+        ({"burst_requests": 1}, "burst_requests = 1; must be 0 or >= 2"),
         ({"default_share": 1.5}, "default_share = 1.5"),
         ({"requests": 1}, "requests = 1"),
     ],
