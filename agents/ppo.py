@@ -238,6 +238,7 @@ class Run:
         """Write the state (after a validation) and a line for a person."""
         done, selection = self.model.num_timesteps, self.selection
         self.state.parent.mkdir(parents=True, exist_ok=True)
+        assert selection.best_tensors is not None  # a validation has been
         self.model.save(self._file("zip"))
         safetensors.numpy.save_file(selection.best_tensors, self._file("safetensors"))
         kept = {"options": self.options.identity(), "engine": SIMULATOR_HASH}

@@ -31,7 +31,7 @@ from servegym.baselines.features import (
 
 try:
     from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -179,12 +179,11 @@ def by_size(rows: dict[str, torch.Tensor]) -> Iterator[tuple[Which, Parts]]:
         yield which, (instances[which, :m], request[which], cluster[which])
 
 
-class SetPolicyParts:
+class SetPolicyParts(BasePolicy):
     """What SetPolicy and MaskableSetPolicy share: the networks in the places where Stable-Baselines3 has its own."""
 
     optimizer_class: Any
     optimizer_kwargs: dict[str, Any]
-    parameters: Any
 
     def __init__(self, *args: Any, hidden: int = HIDDEN, **kwargs: Any) -> None:
         self.hidden = hidden

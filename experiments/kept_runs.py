@@ -48,7 +48,7 @@ def kept_runs(path: Path) -> pd.DataFrame:
         return pd.DataFrame(columns=[SYSTEM, VERSION])
     runs = pd.read_csv(path, dtype={VERSION: str})
     present = {system: version_of(system) for system in runs[SYSTEM].unique()}
-    return runs.loc[runs[VERSION] == runs[SYSTEM].map(present), :]
+    return runs.loc[runs[VERSION] == runs[SYSTEM].map(present.get), :]
 
 
 def played_systems(runs: pd.DataFrame, fields: Sequence[str]) -> dict[tuple[Any, ...], set[str]]:

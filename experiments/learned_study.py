@@ -13,7 +13,7 @@ that no training uses (agents/scenarios.py). Source: ours; docs/learned.md has t
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 import tyro
@@ -112,7 +112,7 @@ class Options:
 def play(cell: Cell, systems: Sequence[str]) -> pd.DataFrame:
     """Return one row a system and seed: their measures."""
     is_file = cell.seeds > 1
-    source = {"trace": cell.workload} if is_file else {"workload": cell.workload}
+    source: dict[str, Any] = {"trace": cell.workload} if is_file else {"workload": cell.workload}
     runs = compare(
         systems,
         **source,

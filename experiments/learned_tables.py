@@ -8,6 +8,7 @@ of a place is the system with the least mean E2E of those that know as much. Eve
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -107,7 +108,7 @@ def spots_of(runs: pd.DataFrame) -> list[Spot]:
     runs = runs.assign(workload=[Path(str(each)).stem for each in runs["workload"]])
     found = []
     for key, own in runs.sort_values(PLACE).groupby(PLACE, sort=False):
-        workload, scenario, length, instances, load = key
+        workload, scenario, length, instances, load = cast(tuple[Any, ...], key)
         found.append(
             Spot(
                 str(workload),

@@ -135,7 +135,8 @@ def test_case_29_set_policy_of_4_instances_runs_on_8_and_a_flat_one_says_which_s
         for m in (4, 8)
     )
     model = PPO(SetPolicy, four, n_steps=4, batch_size=8, n_epochs=1, seed=0).learn(8)
-    logits = model.policy.mlp_extractor.forward_actor(tensors_of(eight.reset()))
+    policy: Any = model.policy
+    logits = policy.mlp_extractor.forward_actor(tensors_of(eight.reset()))
     assert logits.shape == (2, 8)
     flat = [SB3VecEnv("servegym/Dispatch-v0", 2, cluster={"instances": m}) for m in (4, 8)]
     model = PPO("MlpPolicy", flat[0], n_steps=4, batch_size=8, n_epochs=1, seed=0)
@@ -180,7 +181,8 @@ def test_plain_ppo_samples_no_illegal_action_either():
         cluster={"instances": 3, "max_num_seqs": 4, "max_local_waiting": 1},
     )
     model = PPO(SetPolicy, env, n_steps=4, batch_size=32, seed=0)
-    seen, n_forbidding = env.reset(), 0
+    seen: Any = env.reset()
+    n_forbidding = 0
     for _ in range(200):
         masks = env.action_masks()
         actions, _ = model.predict(seen, deterministic=False)
@@ -193,7 +195,7 @@ def test_plain_ppo_samples_no_illegal_action_either():
 
 def test_a_fleet_env_shows_what_its_environments_show():
     env = FleetVecEnv(**TINY)
-    seen = env.reset()
+    seen: Any = env.reset()
     assert seen["instances"].shape == (4, 3, N_INSTANCE)
     np.testing.assert_array_equal(seen[EXISTS], [[1, 1, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]])
     seen, rewards, _, _ = env.step(np.array([0, 1, 2, 2]))
@@ -207,7 +209,8 @@ def test_a_fleet_env_shows_what_its_environments_show():
 
 def test_replicas_are_asked_about_the_same_requests_whatever_they_do():
     env, rng = FleetVecEnv(**TINY), np.random.default_rng(0)
-    seen, differ = env.reset(), False
+    seen: Any = env.reset()
+    differ = False
     for _ in range(100):  # more than two episodes
         actions = rng.integers(env.n_instances)
         seen, _, dones, _ = env.step(actions)
@@ -255,7 +258,8 @@ def test_paired_advantages_of_a_hand_worked_rollout():
 def test_returns_discount_by_each_environment_and_stop_at_ends():
     # Values 0, lambda 1, discounts .5 and .8: rewards are scaled by .1 * .5 and .1 * .2. Environment 0: 1, 2, 4 and a
     # last value of 8 give .05 * (1 + 1 + 1) + .125 * 8 = 1.15. Environment 1 ends after its first step: .02 * 1.
-    env = FleetVecEnv(**TINY | {"sizes": (2,)})
+    options: dict[str, Any] = TINY | {"sizes": (2,)}
+    env = FleetVecEnv(**options)
     buffer = PairedRolloutBuffer(
         3,
         env.observation_space,

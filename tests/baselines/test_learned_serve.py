@@ -21,7 +21,7 @@ from servegym.traces import Trace
 
 CARD = {"decision": "serve", "architecture": "linear"}
 NEVER_WAIT, RATHER_WAIT = 1e6, -1e6
-BY_TIER = {"tier_1": 1, "tier_2": 2, "tier_3": 3}
+BY_TIER: dict[str, Any] = {"tier_1": 1, "tier_2": 2, "tier_3": 3}
 PULL: dict[str, Any] = {"queue_by": "tier", "max_local_waiting": 0}
 N_PROMPT = 64  # tokens, of most requests below
 
@@ -70,7 +70,7 @@ def test_the_queue_with_the_least_score_goes_first(tmp_path):
     # The first request meets an empty server before the others have come; then by score.
     tiers = [3, 0, 1, 2, 3, 0]
     assert tiers_served(checkpoint(tmp_path, **BY_TIER), tiers) == [3, 0, 0, 1, 2, 3]
-    backwards = {f"tier_{p}": -p for p in range(4)}
+    backwards: dict[str, Any] = {f"tier_{p}": -p for p in range(4)}
     assert tiers_served(checkpoint(tmp_path, **backwards), tiers) == [3, 3, 2, 1, 0, 0]
 
 
@@ -97,7 +97,7 @@ def test_kv_is_kept_for_the_urgent(tmp_path):
     """Waiting: with .9 of the KV taken a request of tier 3 waits, one of tier 0 does not."""
     # 100 blocks of 16; the first takes 80 + 1 + 9 at most. With a second of 160 tokens, 10 blocks: above .9, so
     # kv_full > .6. Tier 3 scores 4 * (.6 - .125 * .6) > 1.5 and waits; tier 0 scores 4 * (.6 - .6) = 0.
-    weights = {"kv_full": 4.0, "urgent_kv_full": -4.0}
+    weights: dict[str, Any] = {"kv_full": 4.0, "urgent_kv_full": -4.0}
     system = checkpoint(tmp_path, wait=1.5, **weights)
     for tier, waits in ((0, False), (3, True)):
         trace = Trace([0.0, 0.1], np.array([1295, 160]), np.array([100, 5]), tier=[0, tier])
@@ -203,7 +203,12 @@ def test_runs_drain_at_ten_times_what_the_cluster_sustains(tmp_path, wait):
     given = random_tensors(np.random.default_rng(1)) | {"wait": np.array([wait], np.float32)}
     system = f"learned:{write_checkpoint(tmp_path / 'any', given, CARD)}"
     trace = servegym.generate("azure-conv", 400, 10.0, seed=1).assign_tiers("enterprise", 1, 4)
-    options = {"instances": 3, "tiers": 4, "max_num_seqs": 16, "kv_blocks": 700}
+    options: dict[str, Any] = {
+        "instances": 3,
+        "tiers": 4,
+        "max_num_seqs": 16,
+        "kv_blocks": 700,
+    }
     result = servegym.simulate(trace, system=system, load=10.0, **options)
     assert result.summary()["finished"] == 400
 
