@@ -23,7 +23,7 @@ from servegym.agents.export import tensors_of_network, write_network
 from servegym.agents.fleets import FleetVecEnv
 from servegym.agents.ppo import Real, Whole, note
 from servegym.agents.scenarios import Mix
-from servegym.agents.selection import REFERENCE, Validation
+from servegym.agents.selection import REFERENCE, Validation, as_json
 from servegym.agents.set_policy import HIDDEN, SetActorCritic, tensors_of
 from servegym.baselines.systems import find_system
 from servegym.envs.baseline_policy import BaselinePolicy
@@ -60,7 +60,7 @@ class Options:
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted",)
-    """What is known of output lengths: predicted (with error .5), learned (from completions), oracle."""
+    """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
     loads: tuple[float, float] = (0.85, 1.05)
     """Least and largest load."""
     loads_each: Whole = 4
@@ -120,7 +120,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
         "wall_s": round(time.monotonic() - begun_s, 1),
         "trained_on": options.identity(),
         "evaluation": report
-        | {"teacher_score": validation.score(taught_costs), "agreement": agreement},
+        | {"teacher_score": as_json(validation.score(taught_costs)), "agreement": agreement},
     }
     file = write_network(student.actor, options.out, card)
     return {"file": str(file)} | card

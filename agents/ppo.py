@@ -26,7 +26,7 @@ import tyro
 from servegym.agents.export import network_of_tensors, read_network, write_network
 from servegym.agents.fleets import FleetVecEnv
 from servegym.agents.objectives import find_objective
-from servegym.agents.rollouts import PairedRolloutBuffer
+from servegym.agents.rollouts import FORGOTTEN, PairedRolloutBuffer
 from servegym.agents.scenarios import Mix
 from servegym.agents.selection import REFERENCE, Selection, Validation
 from servegym.agents.set_policy import HIDDEN, SetPolicy
@@ -78,7 +78,7 @@ class Options:
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted",)
-    """What is known of output lengths: predicted (with error .5), learned (from completions), oracle."""
+    """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
     loads: tuple[float, float] = (0.85, 1.05)
     """Least and largest load."""
     loads_each: Whole = 1
@@ -174,7 +174,14 @@ def train(options: Options, command: str, algorithm: Algorithm = PLAIN) -> dict[
 
 
 def make_model(options: Options, algorithm: Algorithm, env: FleetVecEnv) -> Any:
-    """Return the untrained model of Stable-Baselines3."""
+    """Return the untrained model of Stable-Baselines3; ValueError if no advantage of a rollout would count."""
+    discounts = env.discounts(options.horizon_s)
+    if (discounts**options.rollout > FORGOTTEN).any():
+        least = int(np.ceil(np.log(FORGOTTEN) / np.log(discounts.max())))
+        raise ValueError(
+            f"rollout = {options.rollout}; must be >= {least}, the decisions that the busiest fleet makes in "
+            f"horizon_s = {options.horizon_s}, or nothing would be learned from it"
+        )
     return algorithm.model(
         algorithm.policy,
         env,
@@ -188,7 +195,7 @@ def make_model(options: Options, algorithm: Algorithm, env: FleetVecEnv) -> Any:
         ent_coef=options.entropy,
         rollout_buffer_class=algorithm.buffer,
         rollout_buffer_kwargs={
-            "discounts": env.discounts(options.horizon_s),
+            "discounts": discounts,
             "group_of": env.group_of,
         },
         policy_kwargs={"hidden": options.hidden},
@@ -204,13 +211,13 @@ class Run:
     def __init__(self, options: Options, algorithm: Algorithm) -> None:
         self.options, self._begun_s, self._spent_s = options, time.monotonic(), 0.0
         self.state = options.out.with_name(f"{options.out.name.removesuffix(SUFFIX)}.state")
-        kept = read_state(options, self.state) if options.resume else None
         start = None if options.start is None else read_network(options.start)
         if start is not None:
-            options.hidden = start.hidden
+            options.hidden = start.hidden  # before options are compared with those kept
+        kept = read_state(options, self.state) if options.resume else None
+        self.model = make_model(options, algorithm, options.env())
         self.validation = Validation(options.mix(), options.objective)
         self.selection = Selection(self.validation, options.validate_every, self.save)
-        self.model = make_model(options, algorithm, options.env())
         if start is not None:
             self.model.policy.actor.load_state_dict(start.state_dict())
         if kept is not None:

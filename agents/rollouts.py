@@ -21,9 +21,8 @@ from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer
 from stable_baselines3.common.buffers import DictRolloutBuffer
 
 SCALE = 0.1  # of values: mean latencies are of the order of 10 s
-FORGOTTEN = np.exp(
-    -1.0
-)  # an advantage counts if what comes after the rollout weighs no more than this
+# An advantage counts if what comes after the rollout weighs no more than this.
+FORGOTTEN = np.exp(-1.0)
 
 
 class PairedAdvantages:

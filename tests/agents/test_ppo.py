@@ -30,6 +30,7 @@ FEW: dict[str, Any] = dict(
     epochs=1,
     hidden=4,
     learning_rate=0.05,
+    horizon_s=0.1,
 )
 
 
@@ -63,7 +64,7 @@ def test_same_seed_trains_the_same_network_and_another_seed_another(tmp_path):
 
 
 def test_card_says_how_it_was_trained_and_what_it_does(tmp_path, capsys):
-    arguments = [f"--{name.replace('_', '-')}" for name in ()]
+    arguments = []
     for name, value in FEW.items():
         values = value if isinstance(value, tuple) else (value,)
         arguments += [f"--{name.replace('_', '-')}", *map(str, values)]
@@ -142,6 +143,10 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
         ({"gae_lambda": 1.5}, r"gae_lambda = 1.5; must be in \[0, 1\]"),
         ({"objective": "mean-e2"}, "unknown objective 'mean-e2'"),
         ({"start": "no-such"}, "checkpoint = 'no-such'; there is no file"),
+        (
+            {"horizon_s": 20.0},
+            "rollout = 16; must be >= [0-9]+, the decisions that the busiest fleet",
+        ),
     ],
 )
 def test_bad_options_are_named(option, message):

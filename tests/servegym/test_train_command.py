@@ -7,17 +7,9 @@ import pytest
 from servegym.__main__ import main
 from servegym.commands.train import ALGORITHMS, SUMMARIES
 
-SMALL = ["--generations", "1", "--candidates", "3", "--elite", "1", "--requests", "200"]
-SMALL += [
-    "--instances",
-    "2",
-    "--workloads",
-    "azure-conv",
-    "--lengths",
-    "predicted",
-    "--workers",
-    "1",
-]
+SMALL = ["--generations", "1", "--candidates", "4", "--elite", "2", "--requests", "200"]
+SMALL += ["--burst-requests", "0", "--instances", "2", "--workloads", "azure-conv"]
+SMALL += ["--lengths", "predicted", "--workers", "1"]
 
 
 def test_a_policy_is_trained_and_compared(tmp_path, capsys):
