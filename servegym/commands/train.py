@@ -28,6 +28,10 @@ DESCRIPTION = f"""Train a scheduler and write a checkpoint: FILE.safetensors and
 
 usage: servegym train DECISION [--algo NAME] [OPTIONS]
 
+decisions:
+  dispatch      an instance for each request, with every algorithm
+  serve         a tier's queue and an instance, together, with cem (docs/serve.md)
+
 algorithms:
 {chr(10).join(f"  {name:<14}{text}" for name, text in SUMMARIES.items())}
 
@@ -49,9 +53,11 @@ def run(arguments: Sequence[str]) -> int:
     decision, *rest = arguments
     is_json, rest = "--json" in rest, [each for each in rest if each != "--json"]
     algorithm, rest = algorithm_in(rest)
-    modules = [
-        import_module(each[algorithm]) for each in (ALGORITHMS, OF_SERVE) if algorithm in each
-    ]
+    names = [each[algorithm] for each in (ALGORITHMS, OF_SERVE) if algorithm in each]
+    try:
+        modules = list(map(import_module, names))
+    except ModuleNotFoundError as error:  # of the optional extra
+        raise RuntimeError(f"--algo {algorithm}: {error}; pip install 'servegym[rl]'") from None
     trained = {decision: module for module in modules for decision in module.DECISIONS}
     if decision not in trained:
         raise ValueError(

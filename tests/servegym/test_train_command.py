@@ -1,6 +1,7 @@
 """`servegym train`: the whole command, small, and what is wrong in one line."""
 
 import json
+import sys
 
 import pytest
 
@@ -53,9 +54,19 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert error.count("\n") == 1
 
 
+def test_without_the_extra_it_is_named(monkeypatch, capsys):
+    for name in ("servegym.agents.ppo", "servegym.agents.export"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    assert main(["train", "dispatch", "--algo", "ppo"]) == 1
+    error = capsys.readouterr().err
+    assert "torch" in error and error.endswith("pip install 'servegym[rl]'\n")
+
+
 def test_help_names_the_algorithms_and_the_options(capsys):
     assert main(["train", "--help"]) == 0
-    assert "cem" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in (*ALGORITHMS, "dispatch", "serve"))
     with pytest.raises(SystemExit):
         main(["train", "dispatch", "--help"])
     assert "--objective" in capsys.readouterr().out
