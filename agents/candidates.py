@@ -58,9 +58,8 @@ LOADS: dict[str, float] = dict.fromkeys(
     ),
     0.35,
 )
-NETWORK_DEVIATION = (
-    2.0  # of network weights, over that of linear ones, before the root of how many are added up
-)
+# Of network weights, over that of linear ones, before the root of how many are added up.
+NETWORK_DEVIATION = 2.0
 Tensors = dict[str, np.ndarray]
 
 
@@ -118,13 +117,8 @@ def set_mlp_space(hidden: int, seed: int) -> Space:
         "head.bias": (hidden,),
         "out.weight": (1, hidden),
     }
-    added = [
-        n_inputs,
-        n_inputs,
-        2 * hidden,
-        2 * hidden,
-        hidden,
-    ]  # numbers in the sum that each is part of
+    # How many numbers are in the sum that each is part of.
+    added = [n_inputs, n_inputs, 2 * hidden, 2 * hidden, hidden]
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
     scale = np.repeat(1.0 / np.sqrt(added), sizes)
     network = stream(seed, "network").standard_normal(len(scale)) * scale

@@ -66,9 +66,8 @@ class SetNetwork(nn.Module):
         self.skip = nn.Linear(N_PRODUCTS, 1, bias=False)
         nn.init.orthogonal_(self.encoder.weight, 2**0.5)
         nn.init.orthogonal_(self.head.weight, 2**0.5)
-        nn.init.zeros_(
-            self.out.weight
-        )  # indifferent at first: a random network, played greedily, is a bad policy
+        # Indifferent at first: a random network, played greedily, is a bad policy.
+        nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.skip.weight)
         for layer in (self.encoder, self.head, self.out):
             nn.init.zeros_(layer.bias)

@@ -21,9 +21,8 @@ from servegym.experiments.progress import announce_compilation
 from servegym.simulator.kernel import SIMULATOR_HASH
 
 Cell = Any  # a NamedTuple
-Play = Callable[
-    [Any, Sequence[str]], pd.DataFrame
-]  # rows of these systems in a cell, with the column `system`
+# Returns rows of these systems in a cell, with the column `system`.
+Play = Callable[[Cell, Sequence[str]], pd.DataFrame]
 SYSTEM, VERSION = "system", "engine"
 NO_VERSION = ""
 PLAYED_SEED = "played_seed"  # in a row, where a cell is more than one seed
@@ -46,7 +45,8 @@ def kept_runs(path: Path) -> pd.DataFrame:
     """Return the rows of the file that the present version made; none without a file."""
     if not path.exists():
         return pd.DataFrame(columns=[SYSTEM, VERSION])
-    runs = pd.read_csv(path, dtype={VERSION: str})
+    # Floats of a cell must come back as they were, or it would be played again.
+    runs = pd.read_csv(path, dtype={VERSION: str}, float_precision="round_trip")
     present = {system: version_of(system) for system in runs[SYSTEM].unique()}
     return runs.loc[runs[VERSION] == runs[SYSTEM].map(present.get), :]
 

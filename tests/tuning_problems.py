@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from servegym.simulator.config import ClusterConfig
@@ -95,8 +94,3 @@ def n_ended(folder: Path) -> int:
             continue
         ended += entry.get("state") in (TrialState.COMPLETE, TrialState.PRUNED)
     return ended
-
-
-def quiet() -> None:
-    """Let Optuna say nothing."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)

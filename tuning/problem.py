@@ -20,8 +20,8 @@ class Problem:
     """What a study tunes.
 
     system: searched with `dimensions` set. cluster: fields of ClusterConfig, as JSON. trace: a file; else `workload` is
-    drawn from. seeds, seed: how many traces a trial plays, and the first; `held_out` more follow them. prune_p: p value
-    below which a trial is given up, 0 never. sampler_seed: what the search draws from.
+    drawn from. seeds, seed: how many traces a trial plays, and the first, which the sampler draws from, too; `held_out`
+    more follow them. prune_p: p value below which a trial is given up, 0 never.
     """
 
     study: str

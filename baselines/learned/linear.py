@@ -3,7 +3,7 @@
     score_i = sum_j x_ij * (w[j] + w[F + j] * output + w[2F + j] * need)
 
 x_i: the row of instance i, F features; output and need: of the request, predicted_output and kv_need (features.py).
-params: w, 3F numbers. Source: the score fitted by cross-entropy search in a feasibility study of this project.
+params: w, 3F numbers. Source: this project (docs/training.md).
 """
 
 import numpy as np
@@ -15,9 +15,8 @@ from servegym.simulator.views import HOLD, n_instances
 
 PREDICTED_OUTPUT, KV_NEED = 2, 3  # in the row of a request
 ACCEPTS = N_INSTANCE - 1  # in the row of an instance
-MEMORY = (
-    N_INSTANCE + (N_INSTANCE + N_REQUEST + 1) // 2
-)  # floats: what features weigh, and two rows of float32
+# Floats: what features weigh, and two rows of float32.
+MEMORY = N_INSTANCE + (N_INSTANCE + N_REQUEST + 1) // 2
 
 
 def pack(tensors: dict[str, np.ndarray]) -> np.ndarray:

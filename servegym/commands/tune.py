@@ -26,9 +26,11 @@ from servegym.commands.cluster_options import ClusterOptions
 from servegym.commands.workload_options import DEFAULT_REQUESTS, WorkloadOptions
 
 if TYPE_CHECKING:
+    from servegym.simulator.config import ClusterConfig
     from servegym.tuning.outcome import Outcome
     from servegym.tuning.problem import Problem
     from servegym.tuning.search import Place
+    from servegym.tuning.spaces import Dimension
     from servegym.tuning.studies import Study
 
 DESCRIPTION = """Search a system's settings. Every trial plays the same seeds as every other (common random
@@ -163,28 +165,17 @@ def study_of(options: Options) -> "Study":
 
 def problems_of(options: Options, study: "Study") -> list["Problem"]:
     """Return a problem for each workload; ValueError for bad input."""
-    from servegym.tuning.objectives import OF_TIERS, find_objective
+    from servegym.tuning.objectives import find_objective
     from servegym.tuning.problem import Problem
     from servegym.tuning.sampling import SeededSampler
-    from servegym.tuning.spaces import TIERS, read_space
     from servegym.tuning.trials import pruner_of
 
     served = options.served
-    has_tiers = (
-        options.cluster.tiers is not None
-    )  # then they are not searched, unless that is asked for, too
+    has_tiers = options.cluster.tiers is not None
     fill(options.cluster, study.cluster, options.cluster.scenario)
     config = options.cluster.to_config()
     objective = find_objective(options.objective or study.objective).name
-    dimensions = read_space(study.system, study.params, config)
-    if any(each.key == TIERS for each in dimensions):
-        is_asked = any(text.partition("=")[0].strip() == TIERS for text in options.param)
-        if is_asked and objective in OF_TIERS:
-            raise ValueError(f"{objective} does not compare numbers of tiers; leave {TIERS} out")
-        if not is_asked and (has_tiers or objective in OF_TIERS):
-            reason = "given" if has_tiers else f"{objective} does not compare numbers of tiers"
-            note(f"tiers stay {config.tiers}: {reason}")
-            dimensions = tuple(each for each in dimensions if each.key != TIERS)
+    dimensions = dimensions_of(options, study, config, objective, has_tiers)
     sampler = options.sampler or "tpe"
     SeededSampler(sampler, 0)
     prune_p = 0.2 if options.prune_p is None else options.prune_p
@@ -214,6 +205,26 @@ def problems_of(options: Options, study: "Study") -> list["Problem"]:
         )
         for workload in workloads_of(options, study)
     ]
+
+
+def dimensions_of(
+    options: Options, study: "Study", config: "ClusterConfig", objective: str, has_tiers: bool
+) -> tuple["Dimension", ...]:
+    """Return what is searched: tiers that were given are not, unless asked for, too. ValueError for bad input."""
+    from servegym.tuning.objectives import OF_TIERS
+    from servegym.tuning.spaces import TIERS, read_space
+
+    dimensions = read_space(study.system, study.params, config)
+    if not any(each.key == TIERS for each in dimensions):
+        return dimensions
+    is_asked = any(text.partition("=")[0].strip() == TIERS for text in options.param)
+    if is_asked and objective in OF_TIERS:
+        raise ValueError(f"{objective} does not compare numbers of tiers; leave {TIERS} out")
+    if is_asked or not (has_tiers or objective in OF_TIERS):
+        return dimensions
+    reason = "given" if has_tiers else f"{objective} does not compare numbers of tiers"
+    note(f"tiers stay {config.tiers}: {reason}")
+    return tuple(each for each in dimensions if each.key != TIERS)
 
 
 def check_counts(options: Options) -> None:

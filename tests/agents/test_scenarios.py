@@ -45,9 +45,8 @@ def test_a_generation_has_every_corner_once_and_stratified_loads():
 def test_only_a_workload_with_arrivals_of_its_own_has_bursts():
     mix = Mix(instances=(2, 3), requests=500, burst_requests=100, burst_loads=(1.2, 1.3))
     cases = mix.training_cases(0, 0)
-    assert (
-        len(cases) == 8 + 4
-    )  # fleets, workloads and lengths; fleets and lengths of the one that has
+    # Fleets, workloads and lengths; fleets and lengths of the workload that has bursts.
+    assert len(cases) == 8 + 4
     for case in cases[:8]:
         assert (case.arrivals, case.requests) == ("poisson", 500)
         assert case.load <= 1.08

@@ -180,7 +180,7 @@ def test_tensors_that_do_not_fit_are_refused_where_they_come_from(tmp_path, line
     linear.write_bytes(safetensors.numpy.save(tensors))
     with pytest.raises(ValueError) as caught:
         read_checkpoint(linear)
-    assert str(caught.value) == f"{linear}: {said}" or said in str(caught.value)
+    assert str(caught.value).startswith(f"{linear}: {said}")
     with pytest.raises(ValueError) as caught:
         write_checkpoint(tmp_path / "other", tensors, LINEAR)
     assert said in str(caught.value)
