@@ -132,10 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = tyro.cli(Options, args=arguments, description=__doc__)
     cells = options.cells()
     if options.as_kept:
-        runs = runs_of(cells, kept_runs(options.out))
+        kept = kept_runs(options.out)
+        if kept.empty:
+            raise ValueError(f"--as-kept: {options.out} has no runs of this version")
+        runs = runs_of(cells, kept)
     else:
         runs = play_missing(cells, play, options.out, options.workers)
-    if options.learned:
+    if options.learned or options.as_kept:
         print(report(runs, options.learned))
 
 

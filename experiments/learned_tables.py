@@ -109,6 +109,9 @@ def spots_of(runs: pd.DataFrame) -> list[Spot]:
     found = []
     for key, own in runs.sort_values(PLACE).groupby(PLACE, sort=False):
         workload, scenario, length, instances, load = cast(tuple[Any, ...], key)
+        own = pairs_of(own)
+        if own.empty:
+            continue
         found.append(
             Spot(
                 str(workload),
@@ -120,6 +123,12 @@ def spots_of(runs: pd.DataFrame) -> list[Spot]:
             )
         )
     return found
+
+
+def pairs_of(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of the seeds that all systems of a place have played: of a study under way, not all are."""
+    played = runs.groupby("played_seed")["system"].transform("nunique")
+    return runs.loc[played == runs["system"].nunique(), :]
 
 
 def counts_table(spots: Sequence[Spot], files: Sequence[str]) -> str:
@@ -200,7 +209,7 @@ def report(runs: pd.DataFrame, files: Sequence[str]) -> str:
     """Return all tables as Markdown: counts, all files against the best rival, and the first one in full."""
     spots = spots_of(runs)
     if not files:
-        raise ValueError("learned = (); name one dispatcher at least, or --as-kept shows nothing")
+        raise ValueError("learned = (); name one dispatcher at least")
     parts = ["### Mean E2E against the best rival", counts_table(spots, files)]
     parts += ["### Place by place", best_table(spots, files)]
     for title, own in groups_of([spot for spot in spots if spot.has(files[0])]).items():

@@ -89,6 +89,19 @@ def test_tables_show_differences_to_every_rival_that_played():
     assert page.count("### a: ") == 4
 
 
+def test_seeds_that_not_all_have_played_are_left_out():
+    # Of seeds 0 and 1 the learned has played 1 only: 3.5 - 4 of 4 s, not the mean of 3 and 3.5.
+    runs = hand_made()
+    is_lost = runs["system"].str.startswith("learned:") & (runs["played_seed"] == 0)
+    (spot,) = spots_of(runs.loc[~is_lost, :])
+    assert spot.ratio("x/a.st", "least-requests") == pytest.approx(-12.5)
+
+
+def test_as_kept_without_runs_says_so(tmp_path):
+    with pytest.raises(ValueError, match=r"--as-kept: .*none.csv has no runs of this version"):
+        main(["--as-kept", "--out", str(tmp_path / "none.csv"), "--learned", "a"])
+
+
 def test_play_gives_a_row_a_system_with_all_measures(tmp_path):
     cell = Cell("azure-conv", "tight", 2, 0.9, UNKNOWN, 3, 1, 60)
     runs = play_missing({cell: ["least-requests", "power-of-two"]}, play, tmp_path / "runs.csv")
