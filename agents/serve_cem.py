@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from servegym.agents.cem import Real, Search, Whole, note, read_state, save, state_file
+from servegym.agents.cem import FEW_MEANS, Real, Search, Whole, note, read_state, save, state_file
 from servegym.agents.evaluation import pool_of
 from servegym.agents.serve_cases import ServeCase, training_cases, validation_cases
 from servegym.baselines.learned import serve_linear, write_checkpoint
@@ -60,11 +60,11 @@ class Options:
     """Go on from OUT.state.json, with the same options."""
     workers: Whole = 2
     """Processes; the result does not depend on it."""
-    generations: Whole = 28
+    generations: Whole = 60
     """How often candidates are drawn, played and ranked."""
-    candidates: Whole = 26
+    candidates: Whole = 32
     """Candidates a generation."""
-    elite: Whole = 7
+    elite: Whole = 10
     """How many of them the next mean and deviation come from."""
     deviation: Real = 0.35
     """First deviation of most weights."""
@@ -72,7 +72,7 @@ class Options:
     """What deviations do not fall below."""
     mean_step: Real = 0.8
     """How far the mean moves towards that of the elite, in (0, 1]."""
-    deviation_step: Real = 0.4
+    deviation_step: Real = 0.2
     """How far deviations move, in (0, 1]."""
     requests: Whole = 6_000
     """Requests of a case."""
@@ -245,7 +245,8 @@ def train(options: Options, command: str) -> dict[str, Any]:
 
 def choose(search: Search, play: Any, requests: int) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the best of the last means and of their average on validation cases, and what it misses there."""
-    finalists = [*search.means, np.mean(search.means, axis=0)]
+    last = search.means[-FEW_MEANS:]
+    finalists = [*last, np.mean(last, axis=0)]
     cases = validation_cases(requests)
     missed = play([*finalists, None], cases)
     costs = cost_of(missed)

@@ -26,11 +26,15 @@ from servegym.experiments.learned_tables import (
     PREDICTED,
     TOLD,
     UNKNOWN,
+    WHAT_IF,
+    WITHOUT_LENGTHS,
     learned_system,
     report,
     rivals,
 )
+from servegym.traces.names import near_match
 
+PLAYING = (*WITHOUT_LENGTHS, *WHAT_IF)
 BLOCKS = 10  # of a trace file
 LARGE, MORE = 64, 2  # fleets from that size on play so many times the requests, to live as long
 
@@ -74,6 +78,8 @@ class Options:
     """Arrivals as a fraction of what the cluster sustains."""
     lengths: tuple[str, ...] = (PREDICTED, UNKNOWN)
     """What is known of output lengths."""
+    left_out: tuple[str, ...] = ()
+    """Policies that do not play, as marginal and block on large fleets, where they take hours."""
     as_kept: bool = False
     """Play nothing more; print the tables of what the file has."""
 
@@ -83,6 +89,9 @@ class Options:
         for length in self.lengths:
             if length not in TOLD:
                 raise ValueError(f"lengths = {length!r}; must be of {', '.join(map(repr, TOLD))}")
+        for name in self.left_out:
+            if name not in PLAYING:
+                raise ValueError(f"left_out = {name!r}; {near_match(name, PLAYING)}")
         return {cell: self.systems(cell.length) for cell in self._cells()}
 
     def _cells(self) -> Iterator[Cell]:
@@ -106,7 +115,10 @@ class Options:
     def systems(self, length: str) -> list[str]:
         """Return the systems that play where so much is known of lengths."""
         learned = [learned_system(file, length) for file in self.learned]
-        return [*rivals(length).values(), *learned]
+        chosen = [
+            each for each in rivals(length).values() if each.partition(":")[0] not in self.left_out
+        ]
+        return [*chosen, *learned]
 
 
 def play(cell: Cell, systems: Sequence[str]) -> pd.DataFrame:

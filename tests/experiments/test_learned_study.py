@@ -45,6 +45,13 @@ def test_unknown_lengths_are_named():
         Options(lengths=("oracle",)).cells()
 
 
+def test_policies_can_be_left_out():
+    options = Options(seeds=1, left_out=("marginal", "block"))
+    assert {len(systems) for systems in options.cells().values()} == {3 + 2}  # astrolabe, twice
+    with pytest.raises(ValueError, match="left_out = 'margnal'; did you mean 'marginal'"):
+        Options(left_out=("margnal",)).cells()
+
+
 def hand_made(learned=(3.0, 3.5), best=(4.0, 4.0), other=(5.0, 5.0), scenario="tight"):
     """Return runs of two seeds at one place: least-requests is best."""
     rows = []
