@@ -55,10 +55,10 @@ class Validation:
         """Return what a network does in all cases, for a card."""
         costs = self.costs(tensors)
         rows = [
-            asdict(case) | {REFERENCE: float(before), "learned": float(cost)}
+            asdict(case) | {REFERENCE: as_json(before), "learned": as_json(cost)}
             for case, before, cost in zip(self.cases, self.reference, costs, strict=True)
         ]
-        return {"cost": "what is minimised", "score": self.score(costs), "cases": rows}
+        return {"cost": "what is minimised", "score": as_json(self.score(costs)), "cases": rows}
 
     def _costs(self, player: Player, policy: Policy) -> np.ndarray:
         costs = []
@@ -68,6 +68,11 @@ class Validation:
             except RuntimeError:  # of the engine: no progress
                 costs.append(np.nan)
         return np.array(costs)
+
+
+def as_json(value: float) -> float | None:
+    """Return the number as JSON has it: None for what is not finite, of runs that failed or counted nothing."""
+    return float(value) if np.isfinite(value) else None
 
 
 class Selection(BaseCallback):
