@@ -118,7 +118,7 @@ class Options:
         for name in ("mean_step", "deviation_step"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be in (0, 1]")
-        if not 0 <= self.least_deviation <= self.deviation:
+        if not 0 <= self.least_deviation <= self.deviation < np.inf:
             raise ValueError(
                 f"least_deviation = {self.least_deviation}; must be in 0 .. deviation = {self.deviation}"
             )
@@ -276,7 +276,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
         "command": command,
         "seed": options.seed,
         "wall_s": round(spent_s + time.monotonic() - begun_s, 1),
-        "trained_on": options.identity() | {"generations": options.generations},
+        "trained_on": options.identity() | {"generations": search.generation},
         "evaluation": evaluation,
     }
     file = write_checkpoint(options.out, space.tensors(vector), card)
@@ -360,7 +360,8 @@ def read_state(options: SearchOptions) -> dict[str, Any]:
         raise ValueError(f"--resume: there is no {path}")
     try:
         kept = json.loads(path.read_text())
-        before = kept["options"]
+        before, engine = dict(kept["options"]), kept["engine"]
+        float(kept["wall_s"])
         Search.from_json(kept)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume: {path} is no state of a search ({error})") from None
@@ -369,7 +370,7 @@ def read_state(options: SearchOptions) -> dict[str, Any]:
             raise ValueError(
                 f"--resume: {name} = {value!r}; {path} was begun with {before.get(name)!r}"
             )
-    if kept["engine"] != SIMULATOR_HASH:
+    if engine != SIMULATOR_HASH:
         raise ValueError(f"--resume: {path} was begun with another version of the simulator")
     return kept
 

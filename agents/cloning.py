@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from servegym.agents.export import tensors_of_network, write_network
 from servegym.agents.fleets import FleetVecEnv
-from servegym.agents.ppo import Real, Whole, note
+from servegym.agents.ppo import Real, Whole, check_hidden, note
 from servegym.agents.scenarios import Mix
 from servegym.agents.selection import REFERENCE, Validation, as_json
 from servegym.agents.set_policy import HIDDEN, SetActorCritic, tensors_of
@@ -73,11 +73,12 @@ class Options:
     def check(self) -> None:
         """ValueError for what cannot be cloned."""
         find_system(self.teacher)
-        for name in ("rounds", "steps", "epochs", "batch", "hidden"):
+        for name in ("rounds", "steps", "epochs", "batch", "loads_each"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate = {self.learning_rate}; must be > 0")
+        check_hidden(self.hidden)
+        if not 0 < self.learning_rate < np.inf:
+            raise ValueError(f"learning_rate = {self.learning_rate}; must be > 0 and finite")
 
     def identity(self) -> dict[str, Any]:
         """Return what is asked for, in plain JSON."""

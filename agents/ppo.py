@@ -31,6 +31,7 @@ from servegym.agents.scenarios import Mix
 from servegym.agents.selection import REFERENCE, Selection, Validation
 from servegym.agents.set_policy import HIDDEN, SetPolicy
 from servegym.baselines.learned.checkpoint import SUFFIX
+from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
 from servegym.simulator.kernel import SIMULATOR_HASH
 
@@ -127,12 +128,23 @@ class Options:
     def check(self) -> None:
         """ValueError for what cannot be trained."""
         self.mix()
-        for name in ("steps", "validate_every", "rollout", "batch", "epochs", "hidden"):
+        for name in (
+            "steps",
+            "validate_every",
+            "rollout",
+            "batch",
+            "epochs",
+            "replicas",
+            "loads_each",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
+        check_hidden(self.hidden)
         for name in ("learning_rate", "horizon_s", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} = {getattr(self, name)}; must be > 0")
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be > 0 and finite")
+        if not 0 <= self.entropy < np.inf:
+            raise ValueError(f"entropy = {self.entropy}; must be >= 0 and finite")
         if not 0 <= self.gae_lambda <= 1:
             raise ValueError(f"gae_lambda = {self.gae_lambda}; must be in [0, 1]")
 
@@ -141,6 +153,12 @@ class Options:
         free = {"out", "resume", "tensorboard"}
         kept = {name: value for name, value in asdict(self).items() if name not in free}
         return json.loads(json.dumps(kept))
+
+
+def check_hidden(hidden: int) -> None:
+    """ValueError for a width that no checkpoint has."""
+    if not 1 <= hidden <= MOST_HIDDEN:
+        raise ValueError(f"hidden = {hidden}; must be in 1 .. {MOST_HIDDEN}")
 
 
 def train(options: Options, command: str, algorithm: Algorithm = PLAIN) -> dict[str, Any]:
@@ -156,7 +174,8 @@ def train(options: Options, command: str, algorithm: Algorithm = PLAIN) -> dict[
     try:
         run.learn()
     except KeyboardInterrupt:
-        note(f"{run.state}.* have the last validation's state; go on with --resume")
+        if run.selection.best_tensors is not None:
+            note(f"{run.state}.* have the last validation's state; go on with --resume")
         raise
     best = run.selection.best_tensors
     assert best is not None
@@ -246,13 +265,17 @@ class Run:
         done, selection = self.model.num_timesteps, self.selection
         self.state.parent.mkdir(parents=True, exist_ok=True)
         assert selection.best_tensors is not None  # a validation has been
-        self.model.save(self._file("zip"))
-        safetensors.numpy.save_file(selection.best_tensors, self._file("safetensors"))
+        self.model.save(self._file("zip.part"))
+        safetensors.numpy.save_file(selection.best_tensors, self._file("safetensors.part"))
         kept = {"options": self.options.identity(), "engine": SIMULATOR_HASH}
         kept |= {"done": done, "wall_s": self.wall_s, "best_score": selection.best_score}
-        part = self._file("part")
-        part.write_text(json.dumps(kept))
-        os.replace(part, self._file("json"))
+        self._file("json.part").write_text(json.dumps(kept))
+        for ending in (
+            "zip",
+            "safetensors",
+            "json",
+        ):  # whole, so that an end at any time leaves no half files
+            os.replace(self._file(f"{ending}.part"), self._file(ending))
         left_s = self.wall_s / done * (self.options.steps - done) if done else float("nan")
         note(
             f"{done:,}/{self.options.steps:,} decisions, {self.wall_s:.0f} s, about {max(0.0, left_s):.0f} s left: "
@@ -281,13 +304,18 @@ def read_state(options: Options, state: Path) -> dict[str, Any]:
     path = state.with_name(f"{state.name}.json")
     if not path.is_file():
         raise ValueError(f"--resume: there is no {path}")
-    kept = json.loads(path.read_text())
+    try:
+        kept = json.loads(path.read_text())
+        before, engine = dict(kept["options"]), kept["engine"]
+        int(kept["done"]), float(kept["wall_s"]), float(kept["best_score"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--resume: {path} is no state of a training ({error})") from None
     for name, value in options.identity().items():
-        if kept["options"].get(name) != value:
+        if before.get(name) != value:
             raise ValueError(
-                f"--resume: {name} = {value!r}; {path} was begun with {kept['options'].get(name)!r}"
+                f"--resume: {name} = {value!r}; {path} was begun with {before.get(name)!r}"
             )
-    if kept["engine"] != SIMULATOR_HASH:
+    if engine != SIMULATOR_HASH:
         raise ValueError(f"--resume: {path} was begun with another version of the simulator")
     return kept
 

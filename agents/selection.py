@@ -71,7 +71,7 @@ class Validation:
 
 
 def as_json(value: float) -> float | None:
-    """Return the number as JSON has it: None for what failed."""
+    """Return the number as JSON has it: None for what is not finite, of runs that failed or counted nothing."""
     return float(value) if np.isfinite(value) else None
 
 

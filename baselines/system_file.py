@@ -12,9 +12,11 @@ from typing import Any
 
 import yaml
 
+from servegym.baselines.system_fields import NOBODY
 from servegym.traces.names import near_match
 
 ENDINGS = (".yaml", ".yml")
+LEARNED = "learned:"  # a checkpoint's file follows, then a comma
 KEYS = ("format", "system", "settings", "cluster", "provenance")
 FORMAT = 1
 
@@ -50,7 +52,15 @@ def text_of(document: Any, path: str | Path) -> str:
     settings = document.get("settings") or {}
     if not isinstance(settings, dict):
         raise ValueError(f"system file {path}: settings = {settings!r}; must be a mapping")
-    return with_settings(document["system"], ",".join(f"{k}={v}" for k, v in settings.items()))
+    texts = (f"{key}={NOBODY if value is None else value}" for key, value in settings.items())
+    return with_settings(document["system"], ",".join(texts))
+
+
+def head_of(system: str) -> str:
+    """Return a system's text without its settings: a name, a file, or learned:FILE."""
+    if system.startswith(LEARNED):
+        return system.partition(",")[0]
+    return system.partition(":")[0]
 
 
 def with_settings(system: str, settings: str) -> str:

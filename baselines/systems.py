@@ -109,7 +109,11 @@ def find_system(wanted: "str | Policy | System") -> System:
         raise ValueError(f"system = {wanted!r}; must be a name or a dispatch policy")
     name, _, text = wanted.partition(":")
     if is_system_file(name):
-        return replace(find_system(with_settings(read_system_text(name), text)), name=wanted)
+        inner = with_settings(read_system_text(name), text)
+        try:
+            return replace(find_system(inner), name=wanted)
+        except RecursionError:
+            raise ValueError(f"system file {name} names itself, or one that names it") from None
     if name == FAMILY:
         file, _, text = text.partition(",")
         system = learned_system(wanted, file.strip())

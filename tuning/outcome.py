@@ -101,26 +101,37 @@ def outcome_of(study: optuna.Study, problem: Problem, player: Player | None = No
     player = player or Player(problem)
     better = player.objective.better
     own = tuple(best.intermediate_values[seed] for seed in problem.tuning_seeds)
-    base = tuple(player.value({}, seed) for seed in problem.tuning_seeds)
-    tuning = Paired(tuple(problem.tuning_seeds), own, base, better)
-    held_out, notes = None, ()
-    if problem.held_out:
-        held_out, notes = play_held_out(problem, best.params)
-    importances = importances_of(trials, problem, dict(zip(tuning.seeds, base, strict=True)))
+    tuning = held_out = importances = None
+    notes: tuple[str, ...] = ()
+    try:
+        base = tuple(player.value({}, seed) for seed in problem.tuning_seeds)
+        tuning = Paired(tuple(problem.tuning_seeds), own, base, better)
+        importances = importances_of(trials, problem, dict(zip(tuning.seeds, base, strict=True)))
+        if problem.held_out:
+            held_out, notes = play_held_out(problem, best.params)
+    except (
+        ValueError,
+        RuntimeError,
+    ) as error:  # of one run; the trials are worth a report without it
+        where = "the default cannot be played" if tuning is None else "not judged on held-out seeds"
+        notes = (f"{where}: {error}",)
     return Outcome(
         problem, study.study_name, counts, trials, best, tuning, held_out, importances, notes
     )
 
 
 def play_held_out(problem: Problem, best: Params) -> tuple[Paired, tuple[str, ...]]:
-    """Play best and default on the held-out seeds; return their values, and what to know of who was not served."""
+    """Play best and default on the held-out seeds; return their values, and what to know of who was not served.
+
+    ValueError where the objective is undefined.
+    """
     player = Player(problem, problem.held_out_seeds)
     values: dict[str, list[float]] = {"best": [], "default": []}
     unserved = {"best": 0, "default": 0}
     for seed in problem.held_out_seeds:
         for name, params in (("best", best), ("default", {})):
             result = player.run(params, seed)
-            values[name].append(player.objective.of(result))
+            values[name].append(player.value_of(result, seed))
             summary = result.summary()
             unserved[name] += sum(summary[status] for status in UNSERVED)
     notes = []

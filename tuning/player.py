@@ -67,7 +67,11 @@ class Player:
 
     def value(self, params: Params, seed: int) -> float:
         """Return the objective of a candidate on a seed; ValueError where it is undefined."""
-        value = self.objective.of(self.run(params, seed))
+        return self.value_of(self.run(params, seed), seed)
+
+    def value_of(self, result: Result, seed: int) -> float:
+        """Return the objective of a run on a seed; ValueError where it is undefined."""
+        value = self.objective.of(result)
         if not math.isfinite(value):
             raise ValueError(f"{self.objective.name} is {value} at seed {seed}")
         return float(value)

@@ -11,7 +11,7 @@ from typing import Any
 
 import matplotlib
 
-from servegym.baselines.system_file import FORMAT, write_system_file
+from servegym.baselines.system_file import FORMAT, head_of, write_system_file
 from servegym.experiments.rerun import command_line
 from servegym.experiments.statistics import Interval, mean_interval
 from servegym.simulator.config import ClusterConfig
@@ -153,8 +153,10 @@ def write_best(outcome: Outcome, path: Path, command: str | None) -> None:
         own = outcome.held_out.to_dict()
         keys = ("seeds", "difference", "difference_percent", "verdict")
         found["held_out"] = {key: own[key] for key in keys}
-    system, _, text = problem.system_text(params).partition(":")
-    settings = dict(part.split("=", 1) for part in text.split(",")) if text else {}
+    whole = problem.system_text(params)
+    system = head_of(whole)
+    pairs = (part.partition("=") for part in whole[len(system) + 1 :].split(",") if part)
+    settings = {key.strip(): value.strip() for key, _, value in pairs}
     document = {
         "format": FORMAT,
         "system": system,

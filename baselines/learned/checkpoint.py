@@ -159,7 +159,7 @@ def _naming(path: Path) -> Iterator[None]:
 def _parsed_card(text: bytes) -> dict[str, Any]:
     try:
         card = json.loads(text)
-    except ValueError as error:  # of JSON, or of UTF-8
+    except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
         raise ValueError(f"is not JSON ({error})") from None
     if not isinstance(card, dict):
         raise ValueError(f"is a {type(card).__name__}; must be a JSON object")

@@ -1,9 +1,15 @@
 """`servegym train`: fit or train a scheduler, and write it as a checkpoint that `learned:FILE` names."""
 
+import fcntl
 import json
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from errno import EACCES
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from servegym.commands.arguments import note, parse
 from servegym.traces.names import near_match
@@ -53,11 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     decision, *rest = arguments
     is_json, rest = "--json" in rest, [each for each in rest if each != "--json"]
     algorithm, rest = algorithm_in(rest)
-    names = [each[algorithm] for each in (ALGORITHMS, OF_SERVE) if algorithm in each]
-    try:
-        modules = list(map(import_module, names))
-    except ModuleNotFoundError as error:  # of the optional extra
-        raise RuntimeError(f"--algo {algorithm}: {error}; pip install 'servegym[rl]'") from None
+    modules = [imported(each[algorithm]) for each in (ALGORITHMS, OF_SERVE) if algorithm in each]
     trained = {decision: module for module in modules for decision in module.DECISIONS}
     if decision not in trained:
         raise ValueError(
@@ -67,11 +69,51 @@ def run(arguments: Sequence[str]) -> int:
     options = parse(
         module.Options, rest, f"train {decision} --algo {algorithm}", module.__doc__ or ""
     )
-    card = module.train(options, shlex.join(["servegym", "train", *arguments]))
+    options.check()
+    options.out = options.out.expanduser()
+    with reserved(options.out):
+        card = module.train(options, shlex.join(["servegym", "train", *arguments]))
     print(json.dumps(card, indent=2, allow_nan=False) if is_json else card["file"])
     rivals = getattr(module, "RIVALS", "least-requests")
     note(f"play it with: servegym compare --systems learned:{card['file']},{rivals}")
     return 0
+
+
+def imported(module: str) -> Any:
+    """Return an algorithm's module; RuntimeError naming the extra, if that is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("servegym"):
+            raise
+        raise RuntimeError(
+            f"this algorithm needs PyTorch and Stable-Baselines3: pip install 'servegym[rl]' ({error})"
+        ) from None
+
+
+@contextmanager
+def reserved(out: Path) -> Iterator[None]:
+    """Make the folder of a checkpoint before the work, and keep its name to this process while it works.
+
+    ValueError if another process trains under that name, or there is none; OSError if nothing can be written there.
+    """
+    if not out.name:
+        raise ValueError(f"--out {out} names no file")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(out.parent, os.W_OK):
+        raise OSError(EACCES, os.strerror(EACCES), str(out.parent))
+    path = out.with_name(f"{out.name.removesuffix('.safetensors')}.lock")
+    with path.open("w") as file:
+        try:
+            fcntl.flock(
+                file, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # it ends with the process, however that ends
+        except BlockingIOError:
+            raise ValueError(f"another process trains {out}; name another --out") from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def algorithm_in(arguments: Sequence[str]) -> tuple[str, list[str]]:

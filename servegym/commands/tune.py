@@ -53,7 +53,7 @@ examples:
 
 Exit codes: 0 done; 1 a trial failed of itself; 2 a wrong option; 130 interrupted."""
 
-NO_OPTUNA = "tuning needs Optuna: pip install 'servegym[tune]'"
+NO_OPTUNA = "tuning needs Optuna and SciPy: pip install 'servegym[tune]'"
 FOLDER = "out/tune"
 Params = Annotated[list[str], tyro.conf.UseAppendAction]
 
@@ -107,7 +107,7 @@ class Options:
 def run(arguments: Sequence[str]) -> int:
     """Search, report, and save."""
     options = parse(Options, arguments, "tune", DESCRIPTION)
-    if importlib.util.find_spec("optuna") is None:
+    if any(importlib.util.find_spec(name) is None for name in ("optuna", "scipy")):
         raise RuntimeError(NO_OPTUNA)
     from servegym.tuning.report import save, to_dict, to_text
 
@@ -141,7 +141,7 @@ def study_of(options: Options) -> "Study":
         if not options.param:
             raise ValueError("nothing to search; give --param KEY=LOW:HIGH, once for each setting")
         return Study(
-            name=options.name.partition(":")[0],
+            name=stem_of(options.name),
             summary="",
             system=options.name,
             params=tuple(options.param),
@@ -161,6 +161,17 @@ def study_of(options: Options) -> "Study":
     return replace(
         study, params=tuple((own | dict(zip(given, options.param, strict=True))).values())
     )
+
+
+def stem_of(system: str) -> str:
+    """Return what a study of a system is called: its name, or of a file that of the file."""
+    from servegym.baselines.system_file import head_of, is_system_file
+
+    head = head_of(system)
+    family, colon, file = head.partition(":")
+    if colon:
+        return f"{family}-{FilePath(file).name.removesuffix('.safetensors')}"
+    return FilePath(head).stem if is_system_file(head) else head
 
 
 def problems_of(options: Options, study: "Study") -> list["Problem"]:

@@ -140,6 +140,10 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
     [
         ({"steps": 0}, "steps = 0; must be >= 1"),
         ({"learning_rate": 0.0}, "learning_rate = 0.0; must be > 0"),
+        ({"learning_rate": float("inf")}, "learning_rate = inf; must be > 0 and finite"),
+        ({"entropy": float("nan")}, "entropy = nan; must be >= 0 and finite"),
+        ({"replicas": 0}, "replicas = 0; must be >= 1"),
+        ({"hidden": 2000}, "hidden = 2000; must be in 1 .. 1024"),
         ({"gae_lambda": 1.5}, r"gae_lambda = 1.5; must be in \[0, 1\]"),
         ({"objective": "mean-e2"}, "unknown objective 'mean-e2'"),
         ({"start": "no-such"}, "checkpoint = 'no-such'; there is no file"),
@@ -152,6 +156,28 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
 def test_bad_options_are_named(option, message):
     with pytest.raises(ValueError, match=message):
         ppo.train(ppo.Options(**FEW | option), "")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"options": 3}', '{"options": {}, "engine": ""}']
+)
+def test_state_that_is_none_is_refused(text: str, tmp_path):
+    (tmp_path / "out.state.json").write_text(text)
+    with pytest.raises(ValueError, match=r"--resume: .*out\.state\.json is no state of a training"):
+        ppo.train(ppo.Options(out=tmp_path / "out", resume=True, **FEW), "")
+
+
+def test_run_with_a_start_of_another_width_goes_on(tmp_path):
+    write_network(SetNetwork(8), tmp_path / "start", {})
+    options = ppo.Options(out=tmp_path / "out", start=str(tmp_path / "start"), **FEW)
+    ppo.train(replace(options), "")
+    ppo.train(replace(options, resume=True), "")
+    assert read_network(tmp_path / "out").hidden == 8
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_numbers_that_json_has_not_become_none():
+    assert [selection.as_json(x) for x in (1.5, float("nan"), float("inf"))] == [1.5, None, None]
 
 
 def test_maskable_options_are_ppos_but_for_where_it_goes():

@@ -134,6 +134,7 @@ def test_files_that_are_missing_or_something_else_say_so(linear: Path):
         ("{", "is not JSON"),
         ("[1]", "is a list; must be a JSON object"),
         ("\udcff", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
     ):
         card.write_bytes(text.encode(errors="surrogateescape"))
         with pytest.raises(ValueError, match=f"mine.json: {said}"):

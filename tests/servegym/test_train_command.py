@@ -1,12 +1,14 @@
 """`servegym train`: the whole command, small, and what is wrong in one line."""
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from servegym.__main__ import main
-from servegym.commands.train import ALGORITHMS, SUMMARIES
+from servegym.commands.train import ALGORITHMS, SUMMARIES, reserved
 
 SMALL = ["--generations", "1", "--candidates", "4", "--elite", "2", "--requests", "200"]
 SMALL += ["--burst-requests", "0", "--instances", "2", "--workloads", "azure-conv"]
@@ -54,13 +56,55 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert error.count("\n") == 1
 
 
-def test_without_the_extra_it_is_named(monkeypatch, capsys):
-    for name in ("servegym.agents.ppo", "servegym.agents.export"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
-    assert main(["train", "dispatch", "--algo", "ppo"]) == 1
+NO_TORCH = """
+import sys
+sys.modules["torch"] = None
+from servegym.__main__ import main
+sys.exit(main(["train", "dispatch", "--algo", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "maskable-ppo", "clone"])
+def test_missing_extra_is_one_line_that_names_it(algorithm: str):
+    words = [sys.executable, "-c", NO_TORCH, algorithm]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "pip install 'servegym[rl]'" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["file/mine", "/proc/mine", "."])
+def test_place_that_cannot_be_written_is_told_before_the_work(name: str, tmp_path: Path, capsys):
+    (tmp_path / "file").write_text("")
+    out = name if name == "." else str(tmp_path / name)
+    assert main(["train", "dispatch", "--out", out, *SMALL]) == 2
     error = capsys.readouterr().err
-    assert "torch" in error and error.endswith("pip install 'servegym[rl]'\n")
+    assert error.count("\n") == 1 and "generations" not in error
+
+
+def test_two_trainings_do_not_write_the_same_files(tmp_path: Path, capsys):
+    out = tmp_path / "mine"
+    with reserved(out):
+        assert main(["train", "dispatch", "--out", f"{out}.safetensors", *SMALL]) == 2
+    assert f"another process trains {out}.safetensors" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_home_folder_is_that_of_all_files(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["train", "dispatch", "--out=~/mine", *SMALL]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "mine.safetensors",
+        "mine.json",
+        "mine.state.json",
+    }
+
+
+def test_card_says_how_many_generations_there_were(tmp_path: Path):
+    out = str(tmp_path / "mine")
+    small = ["train", "dispatch", "--out", out, *SMALL]
+    assert main([*small, "--generations", "2"]) == 0
+    assert main([*small, "--resume"]) == 0  # asks for fewer
+    assert json.loads(Path(f"{out}.json").read_text())["trained_on"]["generations"] == 2
 
 
 def test_help_names_the_algorithms_and_the_options(capsys):

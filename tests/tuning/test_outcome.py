@@ -12,6 +12,7 @@ from tuning_problems import CLUSTER, SYSTEM, place, problem
 from servegym.baselines.simulate import simulate
 from servegym.tuning.outcome import Paired, importances_of, outcome_of
 from servegym.tuning.player import Player
+from servegym.tuning.report import save, to_text
 from servegym.tuning.search import search
 from servegym.tuning.tables import trials_table
 
@@ -36,6 +37,31 @@ def test_difference_is_paired_and_its_interval_is_students():
 def test_verdict_goes_by_the_objectives_direction(better: str, told: str):
     paired = Paired((0, 1, 2), best=(2.0, 3.1, 4.0), default=(1.0, 2.0, 3.0), better=better)
     assert paired.verdict == told
+
+
+@pytest.mark.parametrize("failing", [0, 3])
+def test_trials_are_reported_where_the_default_cannot_be_judged(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seed 0 is a tuning seed, 3 a held-out one; on it the default fails, as one that deadlocks does."""
+    asked = problem()
+    study = search(asked, place(tmp_path), 2)
+    run = Player.run
+
+    def failing_run(self: Player, params: Any, seed: int) -> Any:
+        if not params and seed == failing:
+            raise RuntimeError("no progress")
+        return run(self, params, seed)
+
+    monkeypatch.setattr(Player, "run", failing_run)
+    outcome = outcome_of(study, asked)
+    assert outcome.best is not None and outcome.held_out is None
+    assert (outcome.tuning is None) == (failing == 0)
+    what = "the default cannot be played" if failing == 0 else "not judged on held-out seeds"
+    assert outcome.notes == (f"{what}: no progress",)
+    assert f"note: {what}" in to_text(outcome)
+    names = {path.name for path in save(outcome, tmp_path)}
+    assert {"report.json", "best.yaml", "history.png"} <= names
 
 
 def test_best_is_judged_on_held_out_seeds_that_no_trial_played(tmp_path: Path):

@@ -1,15 +1,18 @@
 """`servegym tune`: files, JSON, exit codes, one-line errors, and a best.yaml that `compare` plays."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from learned_examples import written
 from tuning_problems import COMMAND, N_REQUESTS, SYSTEM, problem
 
 from servegym.__main__ import main
 from servegym.baselines.systems import find_system
+from servegym.commands.tune import stem_of
 from servegym.experiments.compare import compare
 from servegym.traces import generate
 from servegym.tuning.player import Player
@@ -116,6 +119,51 @@ def test_bad_system_files_are_told_by_name(text: str, message: str, tmp_path: Pa
         find_system(str(path))
     with pytest.raises(ValueError, match=r"system file none\.yaml: No such file"):
         find_system("none.yaml")
+
+
+def test_file_that_names_itself_is_told(tmp_path: Path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(f"system: {second}")
+    second.write_text(f"system: {first}\nsettings: {{peak: .1}}")
+    with pytest.raises(
+        ValueError, match=r"system file .*\.yaml names itself, or one that names it"
+    ):
+        find_system(str(first))
+
+
+def test_null_in_a_file_is_nobody(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("system: n-tier\nsettings: {migration: null}")
+    assert find_system(str(path)).settings["migration"] is None
+
+
+@pytest.mark.parametrize("extra", ["optuna", "scipy"])
+def test_missing_extra_is_one_line_that_names_it(
+    extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setitem(sys.modules, extra, None)
+    assert main(["tune", "headroom"]) == 1
+    error = capsys.readouterr().err
+    assert "pip install 'servegym[tune]'" in error and error.count("\n") == 1
+
+
+def test_study_of_a_file_is_called_after_it_and_its_best_file_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert stem_of("power-of-two:d=3") == "power-of-two"
+    assert stem_of("out/tuned.yaml:peak=.1") == "tuned"
+    assert stem_of("learned:out/run.v1.safetensors,order=sjf") == "learned-run.v1"
+    learned = written(tmp_path, "linear")
+    monkeypatch.chdir(tmp_path)
+    words = ["--requests", "200", "--seeds", "1", "--held-out", "0", "--trials", "1"]
+    words += ["--param", "order=fcfs,sjf", "--instances", "2", "--load", ".9"]
+    assert main(["tune", "system", f"{learned},estimator=oracle", *words]) == 0
+    best = find_system("out/tune/learned-linear-0/best.yaml")
+    assert best.dispatch == learned
+    assert best.settings == {
+        "estimator": "oracle",
+        "order": "fcfs",
+    }  # the first trial is the default
 
 
 def test_case_31_all_trials_failing_says_how_many_and_why_and_exits_with_1(
