@@ -32,7 +32,8 @@ from servegym.experiments.learned_tables import (
 )
 
 BLOCKS = 10  # of a trace file
-LARGE, MORE = 64, 2  # fleets from that size on play so many times the requests, to live as long
+# Fleets from that size on play so many times the requests: their runs are the shortest.
+LARGE, MORE = 64, 2
 
 
 class Cell(NamedTuple):
