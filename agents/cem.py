@@ -26,7 +26,7 @@ import numpy as np
 import tyro
 
 from servegym.agents.candidates import Space, linear_space, set_mlp_space
-from servegym.agents.evaluation import Evaluator, evaluator
+from servegym.agents.evaluation import Evaluator, as_json, evaluator
 from servegym.agents.objectives import find_objective
 from servegym.agents.scenarios import Case, Mix
 from servegym.baselines.learned import write_checkpoint
@@ -82,7 +82,7 @@ class Options:
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted", "constant")
-    """What is known of output lengths (scenarios.py): a prediction with error .5, or their mean."""
+    """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
     loads: tuple[float, float] = (0.86, 1.08)
     """Least and largest load."""
     default_share: Real = 0.0
@@ -231,7 +231,9 @@ def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.n
     search.tell(candidates, scores_of(played, played[:, -2])[:-2], options)
     failed = int(np.isnan(played).any(axis=0).sum())
     if failed:
-        note(f"generation {search.generation}: {failed} candidates failed; they count as worst")
+        note(
+            f"generation {search.generation}: {failed} candidates failed; a failed run counts as +100 %"
+        )
     return mean_change(played[:, -1], played[:, -2])
 
 
@@ -322,11 +324,6 @@ def choose(
     change = mean_change(shown[:, 1], shown[:, 0])
     note(f"on {len(rows)} validation cases: {change:+.2%} of the start's")
     return finalists[best], {"seeds": "validation", "cases": rows}
-
-
-def as_json(value: float) -> float | None:
-    """Return the number as JSON has it: None for a run that failed."""
-    return None if np.isnan(value) else float(value)
 
 
 def progress(options: Options, search: Search, change: float, wall_s: float) -> str:

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from servegym.agents.evaluation import as_json
 from servegym.agents.export import tensors_of_network, write_network
 from servegym.agents.fleets import FleetVecEnv
 from servegym.agents.ppo import Real, Whole, check_hidden, note
 from servegym.agents.scenarios import Mix
-from servegym.agents.selection import REFERENCE, Validation, as_json
+from servegym.agents.selection import REFERENCE, Validation
 from servegym.agents.set_policy import HIDDEN, SetActorCritic, tensors_of
 from servegym.baselines.systems import find_system
 from servegym.envs.baseline_policy import BaselinePolicy

@@ -69,6 +69,11 @@ def _player() -> Player:
     return Player()
 
 
+def as_json(value: float) -> float | None:
+    """Return a cost or score as JSON has it: None where a run failed."""
+    return float(value) if np.isfinite(value) else None
+
+
 class Evaluator:
     """Costs of candidates, worked out here or by a pool of processes."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from servegym.agents.evaluation import Player
+from servegym.agents.evaluation import Player, as_json
 from servegym.agents.export import tensors_of_network
 from servegym.agents.objectives import find_objective
 from servegym.agents.scenarios import Case, Mix
@@ -68,11 +68,6 @@ class Validation:
             except RuntimeError:  # of the engine: no progress
                 costs.append(np.nan)
         return np.array(costs)
-
-
-def as_json(value: float) -> float | None:
-    """Return the number as JSON has it: None for what is not finite, of runs that failed or counted nothing."""
-    return float(value) if np.isfinite(value) else None
 
 
 class Selection(BaseCallback):

@@ -36,7 +36,8 @@ from servegym.traces.names import near_match
 
 PLAYING = (*WITHOUT_LENGTHS, *WHAT_IF)
 BLOCKS = 10  # of a trace file
-LARGE, MORE = 64, 2  # fleets from that size on play so many times the requests, to live as long
+# Fleets from that size on play so many times the requests: their runs are the shortest.
+LARGE, MORE = 64, 2
 
 
 class Cell(NamedTuple):

@@ -87,7 +87,7 @@ def test_deviations_do_not_fall_below_the_least():
     assert search.deviation[0] == 0.2
 
 
-def test_failed_candidates_are_worst_and_reported(capsys):
+def test_failures_are_avoided_and_reported(capsys):
     search, options = searched([0.0])
 
     def costs(vectors):
@@ -97,7 +97,7 @@ def test_failed_candidates_are_worst_and_reported(capsys):
     for _ in range(20):
         advance(search, options, costs)
     assert 0.0 < search.mean[0] <= 0.6  # near 2 is best, but beyond .5 everything fails
-    assert "candidates failed; they count as worst" in capsys.readouterr().err
+    assert "candidates failed; a failed run counts as +100 %" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from servegym import simulate
 from servegym.agents.objectives import OBJECTIVES, find_objective
+from servegym.envs.dispatch import DispatchEnv
 from servegym.simulator.slo import Slo
 from servegym.traces import generate, workload
 
@@ -51,13 +53,29 @@ def test_nothing_finished_is_undefined_and_meets_no_slo():
     assert find_objective("goodput").of(result) == 0.0
 
 
-def test_rewards_are_terms_of_the_environments(result):
-    from servegym.envs.dispatch import DispatchEnv
-
-    for objective in OBJECTIVES.values():
-        env = DispatchEnv(episode_requests=5, **objective.env_options)
-        env.reset(seed=0)
-        env.close()
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_rewards_of_an_episode_add_up_to_its_term(name):
+    objective = OBJECTIVES[name]
+    cluster = {"instances": 2, "max_num_seqs": 2}  # few seats, so that some are late
+    env = DispatchEnv(
+        episode_requests=40, load=2.0, horizon_s=None, cluster=cluster, **objective.env_options
+    )
+    _, info = env.reset(seed=0)
+    total, is_over = 0.0, False
+    while not is_over:
+        action = int(np.argmax(info["action_mask"]))
+        _, reward, terminated, truncated, info = env.step(action)
+        total, is_over = total + reward, terminated or truncated
+    result = env.result()
+    # One tier: an SLO pays 1 for each request that met it and -1 for each other, 2 * met - 40 in all.
+    expected = {
+        "mean-e2e": -40 * objective.of(result),
+        "p99-e2e": -result.total_latency_s,
+        "ttft-slo": 2 * 40 * objective.of(result) - 40,
+        "goodput": 2 * objective.of(result) * result.summary()["span_s"] - 40,
+    }
+    assert total == pytest.approx(expected[name], rel=1e-6)
+    assert objective.reward == "latency" or -40 < total < 40
 
 
 def test_an_unknown_objective_names_the_nearest():

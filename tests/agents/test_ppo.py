@@ -135,6 +135,24 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
         ppo.train(replace(options, resume=True, out=tmp_path / "other"), "")
 
 
+def test_a_run_begun_with_a_network_of_another_width_goes_on(tmp_path):
+    write_network(SetNetwork(6), tmp_path / "start", {})
+    options = {"out": tmp_path / "out", "start": str(tmp_path / "start"), **FEW}  # hidden: 4
+    ppo.train(ppo.Options(**options), "")
+    ppo.train(ppo.Options(**options, resume=True), "")
+    assert read_network(tmp_path / "out").hidden == 6
+
+
+def test_a_validation_run_that_fails_is_none_in_the_card(tmp_path, monkeypatch):
+    def fail(self, tensors):
+        return np.full(len(self.cases), np.nan)
+
+    monkeypatch.setattr(selection.Validation, "costs", fail)
+    card = ppo.train(ppo.Options(out=tmp_path / "out", **FEW), "")
+    assert card["evaluation"]["score"] is None
+    assert all(row["learned"] is None for row in card["evaluation"]["cases"])
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [
