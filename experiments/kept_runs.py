@@ -45,8 +45,7 @@ def kept_runs(path: Path) -> pd.DataFrame:
     """Return the rows of the file that the present version made; none without a file."""
     if not path.exists():
         return pd.DataFrame(columns=[SYSTEM, VERSION])
-    # Floats of a cell must come back as they were, or it would be played again.
-    runs = pd.read_csv(path, dtype={VERSION: str}, float_precision="round_trip")
+    runs = pd.read_csv(path, dtype={VERSION: str})
     present = {system: version_of(system) for system in runs[SYSTEM].unique()}
     return runs.loc[runs[VERSION] == runs[SYSTEM].map(present.get), :]
 
