@@ -30,6 +30,7 @@ from servegym.agents.evaluation import Evaluator, as_json, evaluator
 from servegym.agents.objectives import find_objective
 from servegym.agents.scenarios import Case, Mix
 from servegym.baselines.learned import write_checkpoint
+from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
 from servegym.simulator.kernel import SIMULATOR_HASH
 from servegym.traces.streams import stream
@@ -111,6 +112,8 @@ class Options:
         for name in ("generations", "candidates", "elite", "hidden", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
+        if self.hidden > MOST_HIDDEN:
+            raise ValueError(f"hidden = {self.hidden}; must be <= {MOST_HIDDEN}")
         if self.candidates % 2:
             raise ValueError(f"candidates = {self.candidates}; must be even")
         if self.elite > self.candidates:

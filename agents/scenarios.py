@@ -102,7 +102,7 @@ class Mix:
             raise ValueError(f"instances = {list(self.instances)}; must be some numbers >= 1")
         for name in ("loads", "burst_loads"):
             loads = getattr(self, name)
-            if len(loads) != 2 or not 0 < loads[0] <= loads[1]:
+            if len(loads) != 2 or not 0 < loads[0] <= loads[1] < np.inf:
                 raise ValueError(f"{name} = {list(loads)}; must be the least and the largest, > 0")
         if not 0 <= self.default_share <= 1:
             raise ValueError(f"default_share = {self.default_share}; must be in [0, 1]")
