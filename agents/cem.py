@@ -14,7 +14,6 @@ Polyak and Juditsky, 1992. Left out: correlations between coordinates.
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,6 +28,7 @@ from servegym.agents.candidates import Space, linear_space, set_mlp_space
 from servegym.agents.evaluation import Evaluator, as_json, evaluator
 from servegym.agents.objectives import find_objective
 from servegym.agents.scenarios import Case, Mix
+from servegym.agents.training_state import note, read_kept
 from servegym.baselines.learned import write_checkpoint
 from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
@@ -354,27 +354,5 @@ def save(options: SearchOptions, search: Search, wall_s: float) -> None:
 
 
 def read_state(options: SearchOptions) -> dict[str, Any]:
-    """Return what `save` wrote; ValueError if there is nothing, or it is of other options or another simulator."""
-    path = state_file(options)
-    if not path.is_file():
-        raise ValueError(f"--resume: there is no {path}")
-    try:
-        kept = json.loads(path.read_text())
-        before, engine = dict(kept["options"]), kept["engine"]
-        float(kept["wall_s"])
-        Search.from_json(kept)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--resume: {path} is no state of a search ({error})") from None
-    for name, value in options.identity().items():
-        if before.get(name) != value:
-            raise ValueError(
-                f"--resume: {name} = {value!r}; {path} was begun with {before.get(name)!r}"
-            )
-    if engine != SIMULATOR_HASH:
-        raise ValueError(f"--resume: {path} was begun with another version of the simulator")
-    return kept
-
-
-def note(text: str) -> None:
-    """Print a line that is no result."""
-    print(text, file=sys.stderr, flush=True)
+    """Return what `save` wrote; ValueError as in read_kept."""
+    return read_kept(state_file(options), options.identity(), Search.from_json)

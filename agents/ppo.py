@@ -12,7 +12,6 @@ begin anew. Left out: shaped rewards, recurrent networks, observation statistics
 
 import json
 import os
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from servegym.agents.rollouts import FORGOTTEN, PairedRolloutBuffer
 from servegym.agents.scenarios import Mix
 from servegym.agents.selection import REFERENCE, Selection, Validation
 from servegym.agents.set_policy import HIDDEN, SetPolicy
+from servegym.agents.training_state import note, read_kept
 from servegym.baselines.learned.checkpoint import SUFFIX
 from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
@@ -300,26 +300,10 @@ class Run:
 
 
 def read_state(options: Options, state: Path) -> dict[str, Any]:
-    """Return what `save` wrote; ValueError if there is nothing, or it is of other options or another simulator."""
-    path = state.with_name(f"{state.name}.json")
-    if not path.is_file():
-        raise ValueError(f"--resume: there is no {path}")
-    try:
-        kept = json.loads(path.read_text())
-        before, engine = dict(kept["options"]), kept["engine"]
-        int(kept["done"]), float(kept["wall_s"]), float(kept["best_score"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--resume: {path} is no state of a training ({error})") from None
-    for name, value in options.identity().items():
-        if before.get(name) != value:
-            raise ValueError(
-                f"--resume: {name} = {value!r}; {path} was begun with {before.get(name)!r}"
-            )
-    if engine != SIMULATOR_HASH:
-        raise ValueError(f"--resume: {path} was begun with another version of the simulator")
-    return kept
+    """Return what `save` wrote; ValueError as in read_kept."""
 
+    def check(kept: dict[str, Any]) -> None:
+        for name in ("done", "best_score"):
+            float(kept[name])
 
-def note(text: str) -> None:
-    """Print a line that is no result."""
-    print(text, file=sys.stderr, flush=True)
+    return read_kept(state.with_name(f"{state.name}.json"), options.identity(), check)

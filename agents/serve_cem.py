@@ -19,9 +19,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from servegym.agents.cem import FEW_MEANS, Real, Search, Whole, note, read_state, save, state_file
+from servegym.agents.cem import FEW_MEANS, Real, Search, Whole, read_state, save, state_file
 from servegym.agents.evaluation import pool_of
 from servegym.agents.serve_cases import ServeCase, training_cases, validation_cases
+from servegym.agents.training_state import note
 from servegym.baselines.learned import serve_linear, write_checkpoint
 from servegym.baselines.learned.architectures import policy_of
 from servegym.experiments.progress import announce_compilation
@@ -82,6 +83,8 @@ class Options:
         for name in ("generations", "candidates", "elite", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
+        if self.candidates % 2:
+            raise ValueError(f"candidates = {self.candidates}; must be even")
         if self.elite > self.candidates:
             raise ValueError(f"elite = {self.elite}; must be <= candidates = {self.candidates}")
         for name in ("mean_step", "deviation_step"):
@@ -236,7 +239,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
         "command": command,
         "seed": options.seed,
         "wall_s": round(spent_s + time.monotonic() - begun_s, 1),
-        "trained_on": options.identity() | {"generations": options.generations},
+        "trained_on": options.identity() | {"generations": search.generation},
         "evaluation": evaluation,
     }
     file = write_checkpoint(options.out, serve_linear.unpack(vector), card)

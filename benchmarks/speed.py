@@ -115,6 +115,7 @@ def run() -> list[Row]:
     return [
         *fleet_rows(),
         *what_if_rows(),
+        *learned_rows(),
         *vector_rows(),
         *training_rows(),
         *length_rows(),
@@ -187,6 +188,13 @@ def prediction_us() -> float:
     simulation.run()
     n = PREDICTIONS * simulation.state.memory[1]
     return 1e6 * (median(with_them.seconds) - median(without.seconds)) / n
+
+
+def learned_rows() -> list[Row]:
+    """Return what a decision of a set network costs: a request with it, less one that goes to the next instance."""
+    network, next_one = Work("learned:dispatch-ppo", 16), Work("round-robin", 16)
+    time_in_turns([network, next_one], FEW_REPEATS)
+    return [judged("learned network's decision, 16 instances", (network.ns - next_one.ns) / 1e3)]
 
 
 def vector_rows() -> list[Row]:

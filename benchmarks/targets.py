@@ -46,6 +46,7 @@ TARGETS = {
     "astrolabe, 12 instances, load .6": Target(100_000, PER_S, is_floor=True),
     "astrolabe, 12 instances, near the knee": Target(30_000, PER_S, is_floor=True),
     "what-if prediction, batch 48": Target(15, "us"),
+    "learned network's decision, 16 instances": Target(5, "us"),
     "vector Dispatch, 256 environments of 4 instances": Target(800_000, DECISIONS, is_floor=True),
     "vector Dispatch, 256 environments of 16 instances": Target(300_000, DECISIONS, is_floor=True),
     "SB3 PPO on vector Dispatch, 4 instances": Target(60_000, FPS, is_floor=True),

@@ -131,31 +131,52 @@ def pairs_of(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.loc[played == runs["system"].nunique(), :]
 
 
-def counts_table(spots: Sequence[Spot], files: Sequence[str]) -> str:
-    """Return how often each learned dispatcher is better, the same or worse in mean E2E than the best rival."""
+def counts_table(spots: Sequence[Spot], files: Sequence[str], key: str = MEAN) -> str:
+    """Return how often each learned dispatcher is better, the same or worse in a metric than the best rival."""
     rows = []
     for file in files:
         for scenario in dict.fromkeys(spot.scenario for spot in spots):
             own = [spot for spot in spots if spot.scenario == scenario and spot.has(file)]
-            if not own:
-                continue
-            verdicts = [verdict(spot.difference(file, spot.best), "lower") for spot in own]
-            ratios = [spot.ratio(file, spot.best) for spot in own]
-            better, worse = verdicts.count("better"), verdicts.count("worse")
-            rows.append(
-                [
-                    file_stem(file),
-                    scenario,
-                    str(len(own)),
-                    f"{better} ({100 * better / len(own):.0f} %)",
-                    str(len(own) - better - worse),
-                    str(worse),
-                    f"{np.mean(ratios):+.1f}",
-                    f"{min(ratios):+.1f} .. {max(ratios):+.1f}",
-                ]
-            )
-    header = ["learned", "scenario", "places", "better", "same", "worse", "mean, %", "range, %"]
-    return table(header, rows)
+            differences = [spot.difference(file, spot.best, key) for spot in own]
+            ratios = [spot.ratio(file, spot.best, key) for spot in own]
+            if own:
+                rows.append([file_stem(file), scenario, *counted(differences, ratios)])
+    return table(["learned", "scenario", *COUNTED], rows)
+
+
+COUNTED = ("places", "better", "same", "worse", "mean, %", "range, %")
+
+
+def counted(differences: Sequence[Interval], ratios: Sequence[float]) -> list[str]:
+    """Return the cells under COUNTED for differences of which less is better, and for them in %."""
+    verdicts = [verdict(difference, "lower") for difference in differences]
+    better, worse = verdicts.count("better"), verdicts.count("worse")
+    return [
+        str(len(verdicts)),
+        f"{better} ({100 * better / len(verdicts):.0f} %)",
+        str(len(verdicts) - better - worse),
+        str(worse),
+        f"{np.mean(ratios):+.1f}",
+        f"{min(ratios):+.1f} .. {max(ratios):+.1f}",
+    ]
+
+
+def against_first_table(spots: Sequence[Spot], files: Sequence[str]) -> str:
+    """Return how often the others are better, the same or worse in mean E2E than the first file, by length."""
+    first, *others = files
+    rows = []
+    for file in others:
+        for length in dict.fromkeys(spot.length for spot in spots):
+            own = [s for s in spots if s.length == length and s.has(file) and s.has(first)]
+            system, base = (learned_system(each, length) for each in (file, first))
+            differences = [spot.place.difference(system, base, MEAN) for spot in own]
+            ratios = [
+                100.0 * (spot.place.mean(system, MEAN) / spot.place.mean(base, MEAN) - 1.0)
+                for spot in own
+            ]
+            if own:
+                rows.append([file_stem(file), length, *counted(differences, ratios)])
+    return table(["learned", "lengths", *COUNTED], rows)
 
 
 def file_stem(file: str) -> str:
@@ -210,8 +231,16 @@ def report(runs: pd.DataFrame, files: Sequence[str]) -> str:
     spots = spots_of(runs)
     if not files:
         raise ValueError("learned = (); name one dispatcher at least")
-    parts = ["### Mean E2E against the best rival", counts_table(spots, files)]
-    parts += ["### Place by place", best_table(spots, files)]
+    parts = []
+    for key, (heading, _) in METRICS.items():
+        parts += [
+            f"### {heading[0].upper()}{heading[1:]} against the best rival",
+            counts_table(spots, files, key),
+        ]
+    if len(files) > 1:
+        title = f"### Mean E2E against {file_stem(files[0])}"
+        parts += [title, against_first_table(spots, files)]
+    parts += ["### Place by place: mean E2E", best_table(spots, files)]
     for title, own in groups_of([spot for spot in spots if spot.has(files[0])]).items():
         for key, (heading, _) in METRICS.items():
             parts += [

@@ -174,7 +174,7 @@ def test_there_must_be_a_state_to_resume(tmp_path):
     with pytest.raises(ValueError, match="--resume: there is no .*none.state.json"):
         train(replace(TINY, out=tmp_path / "none", resume=True), "")
     (tmp_path / "none.state.json").write_text(json.dumps({"options": {}}))
-    with pytest.raises(ValueError, match="is no state of a search"):
+    with pytest.raises(ValueError, match="is no state of a training"):
         train(replace(TINY, out=tmp_path / "none", resume=True), "")
 
 

@@ -10,6 +10,7 @@ from servegym.experiments.learned_tables import (
     KEYS,
     PREDICTED,
     UNKNOWN,
+    against_first_table,
     best_table,
     counts_table,
     learned_system,
@@ -84,6 +85,15 @@ def test_counts_say_better_only_where_the_interval_excludes_zero():
     assert rows[0][:6] == ["a", "default", "1", "0 (0 %)", "0", "1"]
     assert rows[1][:6] == ["a", "tight", "1", "1 (100 %)", "0", "0"]
     assert rows[1][6] == "-24.5"
+
+
+def test_other_learned_dispatchers_are_set_beside_the_first():
+    runs = hand_made(learned=(4.0, 4.0))
+    other = runs[runs["system"] == learned_system("x/a.st", UNKNOWN)]
+    other = other.assign(system=learned_system("b", UNKNOWN), **dict.fromkeys(KEYS, 5.0))
+    text = against_first_table(spots_of(pd.concat([runs, other])), ["x/a.st", "b"])
+    row = [cell.strip() for cell in text.splitlines()[2].split("|")[1:-1]]
+    assert row == ["b", UNKNOWN, "1", "0 (0 %)", "0", "1", "+25.0", "+25.0 .. +25.0"]
 
 
 def test_tables_show_differences_to_every_rival_that_played():
