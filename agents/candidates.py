@@ -3,9 +3,7 @@
     linear    3F weights of the linear score (baselines/learned/linear.py)
     set-mlp   the same, and a small instance-set network that corrects the score (baselines/learned/set_mlp.py)
 
-Coordinates are in units in which all matter alike: a weight of the linear score times UNIT, how much its term differs
-among the instances of a cluster near its knee (the scenario tight, two workloads, 4 and 16 instances; rounded). Without
-units a search moves nothing but what differs most. `accepts` is 1 wherever it is asked, so its weights stay 0.
+Coordinates are in units in which all matter alike (units.py). `accepts` is 1 wherever it is asked: its weights stay 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,36 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from servegym.baselines.features import INSTANCE_FEATURES, N_CLUSTER, N_INSTANCE, N_REQUEST
+from servegym.agents.units import NAMES, units
+from servegym.baselines.features import N_CLUSTER, N_INSTANCE, N_REQUEST
 from servegym.baselines.learned import linear_policy, set_network_policy
 from servegym.simulator.policy import Policy
 from servegym.traces.streams import stream
 
 N_TERMS = 3 * N_INSTANCE
-NAMES = [feature.name for feature in INSTANCE_FEATURES]
-UNIT = {  # of each feature of an instance; 0: its weights stay 0
-    "running": 0.07,
-    "waiting": 0.045,
-    "prefilling": 0.17,
-    "prefill_tokens": 0.47,
-    "kv_used": 0.02,
-    "kv_waiting": 0.007,
-    "tokens_left": 0.36,
-    "kv_at_ends": 0.04,
-    "kv_short": 0.005,
-    "free_in": 0.005,
-    "next_end_in": 0.035,
-    "iteration": 0.009,
-    "context": 0.05,
-    "waiting_prefill": 0.02,
-    "waiting_output": 0.06,
-    "kv_with_request": 0.02,
-    "running_work": 0.33,
-    "waiting_work": 0.055,
-    "accepts": 0.0,
-}
-UNIT_OF_OUTPUT, UNIT_OF_NEED = 0.85, 0.2  # of the request's factors, predicted_output and kv_need
-LEAST_UNIT = 0.005  # of a term: below it a unit would be a huge weight
 
 # Where a search begins: the least sum of what a busy instance has more of.
 LOADS: dict[str, float] = dict.fromkeys(
@@ -82,13 +57,6 @@ class Space:
         if self.card["architecture"] == "linear":
             return linear_policy(tensors["weight"])
         return set_network_policy(tensors)
-
-
-def units() -> np.ndarray:
-    """Return the unit of every term of the linear score, float64[3F]; 0 for those that stay 0."""
-    of_feature = np.array([UNIT[name] for name in NAMES])
-    terms = np.concatenate([of_feature, UNIT_OF_OUTPUT * of_feature, UNIT_OF_NEED * of_feature])
-    return np.where(terms > 0, np.maximum(terms, LEAST_UNIT), 0.0)
 
 
 def linear_space() -> Space:

@@ -2,8 +2,8 @@
 
     write_network(network, "out/mine", card)      then learned:out/mine is a system, without torch
 
-The factor SHARPNESS of the logits is folded into the last tensors, so that native logits are torch's (within 1e-5 of
-their size). The critic stays behind. Nothing is unpickled in either direction.
+The factor SHARPNESS of the logits and the units of the linear score are folded into the tensors, so that native logits
+are torch's (within 1e-5 of their size). The critic stays behind. Nothing is unpickled in either direction.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from servegym.agents.set_policy import SHARPNESS, SetNetwork
+from servegym.agents.set_policy import SHARPNESS, UNITS, SetNetwork
 from servegym.baselines.learned import (
     LearnedPolicy,
     read_checkpoint,
@@ -21,13 +21,18 @@ from servegym.baselines.learned import (
     write_checkpoint,
 )
 
-FOLDED = ("out.weight", "out.bias", "skip.weight")  # what the logits are linear in
+# From a parameter of the network to the tensor of that name: what its forward pass multiplies by.
+FACTORS: Mapping[str, Any] = {
+    "out.weight": SHARPNESS,
+    "out.bias": SHARPNESS,
+    "skip.weight": SHARPNESS / UNITS,
+}
 
 
 def tensors_of_network(network: SetNetwork) -> dict[str, np.ndarray]:
     """Return the tensors of a checkpoint, float32 copies by name."""
     return {
-        name: (tensor * (SHARPNESS if name in FOLDED else 1.0)).numpy().astype(np.float32)
+        name: (tensor.numpy() * FACTORS.get(name, 1.0)).astype(np.float32)
         for name, tensor in network.state_dict().items()
     }
 
@@ -37,7 +42,7 @@ def network_of_tensors(tensors: Mapping[str, np.ndarray]) -> SetNetwork:
     network = SetNetwork(len(tensors["encoder.bias"]))
     network.load_state_dict(
         {
-            name: torch.from_numpy(np.array(tensor)) / (SHARPNESS if name in FOLDED else 1.0)
+            name: torch.from_numpy((tensor / FACTORS.get(name, 1.0)).astype(np.float32))
             for name, tensor in tensors.items()
         }
     )

@@ -36,6 +36,7 @@ from servegym.experiments.progress import announce_compilation
 from servegym.simulator.kernel import SIMULATOR_HASH
 
 from stable_baselines3 import PPO  # isort: skip  # after fleets, which names the extra
+from stable_baselines3.common.callbacks import BaseCallback  # isort: skip
 
 DECISIONS = ("dispatch",)
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
@@ -80,21 +81,21 @@ class Options:
     """Workloads by name."""
     lengths: tuple[str, ...] = ("predicted",)
     """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
-    loads: tuple[float, float] = (0.85, 1.05)
-    """Least and largest load."""
+    loads: tuple[float, float] = (0.75, 0.95)
+    """Least and largest load; sampled choices congest a cluster at lower ones than greedy choices do."""
     loads_each: Whole = 1
     """Loads at which each pair of size, workload and lengths is played."""
     requests: Whole = 6_000
     """Requests of an episode."""
-    replicas: Whole = 16
+    replicas: Whole = 32
     """Environments that play the same requests, to tell what actions did from luck."""
     rollout: Whole = 4_096
     """Decisions of each environment between updates."""
-    batch: Whole = 4_096
+    batch: Whole = 131_072
     """Decisions of a gradient step."""
-    epochs: Whole = 2
+    epochs: Whole = 4
     """Passes over a rollout."""
-    learning_rate: Real = 0.008
+    learning_rate: Real = 0.004
     """Of Adam; falls linearly to 0."""
     horizon_s: Real = 20.0
     """Time over which rewards are discounted, by exp(-t / horizon), s of the cluster."""
@@ -104,6 +105,8 @@ class Options:
     """How far a probability may change in an update, a share of it."""
     entropy: Real = 0.0
     """Coefficient of the entropy bonus."""
+    sharpen: Real = 1.08
+    """What logits are multiplied by after each rollout: sampled choices come nearer to the greedy ones. 1: nothing."""
     hidden: Whole = HIDDEN
     """Width of the network (from scratch)."""
 
@@ -140,7 +143,7 @@ class Options:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
         check_hidden(self.hidden)
-        for name in ("learning_rate", "horizon_s", "clip"):
+        for name in ("learning_rate", "horizon_s", "clip", "sharpen"):
             if not 0 < getattr(self, name) < np.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be > 0 and finite")
         if not 0 <= self.entropy < np.inf:
@@ -204,7 +207,8 @@ def make_model(options: Options, algorithm: Algorithm, env: FleetVecEnv) -> Any:
     return algorithm.model(
         algorithm.policy,
         env,
-        learning_rate=lambda left: options.learning_rate * left,
+        # The last rollout may go beyond `steps`, where `left` is negative.
+        learning_rate=lambda left: options.learning_rate * max(left, 0.0),
         n_steps=options.rollout,
         batch_size=options.batch,
         n_epochs=options.epochs,
@@ -253,7 +257,7 @@ class Run:
         if done < self.options.steps:
             self.model.learn(
                 self.options.steps - done,
-                callback=self.selection,
+                callback=[Sharpening(self.options.sharpen), self.selection],
                 log_interval=1,
                 tb_log_name=self.options.out.name,
                 reset_num_timesteps=done == 0,
@@ -297,6 +301,23 @@ class Run:
             float(kept["best_score"]),
             done,
         )
+
+
+class Sharpening(BaseCallback):
+    """Multiplies the logits by a factor after each rollout that was learned from."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor, self._is_first = factor, True
+
+    def _on_rollout_start(self) -> None:
+        if not self._is_first:
+            network: Any = self.model.policy
+            network.actor.sharpen(self.factor)
+        self._is_first = False
+
+    def _on_step(self) -> bool:
+        return True
 
 
 def read_state(options: Options, state: Path) -> dict[str, Any]:

@@ -4,8 +4,9 @@
     logit_i = SHARPNESS * (out relu(head [h_i; pooled]) - skip p_i)
 
 x_i, r and c are the rows of an instance, of the request and of the cluster (baselines/features.py); p_i is x_i, x_i
-times the predicted output and x_i times the need of KV, so that -skip p_i alone is the linear score of agents/cem.py.
-It is what baselines/learned/set_mlp.py computes natively. Source: Deep Sets (Zaheer et al., 2017).
+times the predicted output and x_i times the need of KV, each in its unit (units.py), so that -skip p_i alone is the
+linear score of agents/cem.py, and a step of Adam moves all its terms alike. It is what baselines/learned/set_mlp.py
+computes natively. Source: Deep Sets (Zaheer et al., 2017).
 
 SetPolicy and MaskableSetPolicy are that as policies of Stable-Baselines3's PPO and sb3-contrib's MaskablePPO, with a
 value head of their own that is not exported. Instances that do not accept the request have logit NOT_ACCEPTING, so
@@ -20,6 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from servegym.agents.units import units
 from servegym.baselines.features import (
     CLUSTER_FEATURES,
     INSTANCE_FEATURES,
@@ -40,6 +42,7 @@ except ModuleNotFoundError as error:
 
 HIDDEN = 32
 N_PRODUCTS = 3 * N_INSTANCE
+UNITS = np.where(units() > 0, units(), 1.0)  # of p_i
 SHARPNESS = 10.0  # weights of size 1 are a decided policy, so that Adam, whose steps are of size lr, gets there
 NOT_ACCEPTING = -1e8
 EXISTS = "exists"  # part of an observation: 1 for each instance that is not padding
@@ -54,7 +57,7 @@ ROWS = {"cluster": CLUSTER_FEATURES, "instances": INSTANCE_FEATURES, "request": 
 class SetNetwork(nn.Module):
     """The actor: float32[B, M, 19] instances, [B, 6] request and [B, 5] cluster to logits float32[B, M].
 
-    Its state_dict has the names and shapes of a `set-mlp` checkpoint.
+    Its state_dict has the names and shapes of a `set-mlp` checkpoint; export.py has the factors between the two.
     """
 
     def __init__(self, hidden: int = HIDDEN) -> None:
@@ -64,6 +67,7 @@ class SetNetwork(nn.Module):
         self.head = nn.Linear(2 * hidden, hidden)
         self.out = nn.Linear(hidden, 1)
         self.skip = nn.Linear(N_PRODUCTS, 1, bias=False)
+        self.register_buffer("units", torch.tensor(UNITS, dtype=torch.float32), persistent=False)
         nn.init.orthogonal_(self.encoder.weight, 2**0.5)
         nn.init.orthogonal_(self.head.weight, 2**0.5)
         # Indifferent at first: a random network, played greedily, is a bad policy.
@@ -89,9 +93,15 @@ class SetNetwork(nn.Module):
         g = torch.relu(h @ of_own.T + common[:, None])
         return SHARPNESS * (self.out(g).squeeze(2) - self.linear_score(instances, request))
 
+    def sharpen(self, factor: float) -> None:
+        """Multiply the logits by a factor: the same greedy choices, and surer sampled ones (mutates the weights)."""
+        with torch.no_grad():
+            for tensor in (self.out.weight, self.out.bias, self.skip.weight):
+                tensor.mul_(factor)
+
     def linear_score(self, instances: torch.Tensor, request: torch.Tensor) -> torch.Tensor:
         """Return skip . p_i, float32[B, M]; the products are taken into the weights, once a request."""
-        alone, with_output, with_need = self.skip.weight.view(3, N_INSTANCE)
+        alone, with_output, with_need = (self.skip.weight / self.units).view(3, N_INSTANCE)
         weight = (
             alone
             + request[:, PREDICTED_OUTPUT, None] * with_output

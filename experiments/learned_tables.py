@@ -161,6 +161,21 @@ def counted(differences: Sequence[Interval], ratios: Sequence[float]) -> list[st
     ]
 
 
+def every_rival_table(spots: Sequence[Spot], files: Sequence[str]) -> str:
+    """Return in how many places each learned dispatcher is better, the same and worse in mean E2E than each rival."""
+    names = list(dict.fromkeys(name for spot in spots for name in spot.rivals))
+    rows = []
+    for file in files:
+        row = [file_stem(file)]
+        for name in names:
+            own = [spot for spot in spots if name in spot.rivals and spot.has(file)]
+            found = [verdict(spot.difference(file, name), "lower") for spot in own]
+            better, worse = found.count("better"), found.count("worse")
+            row.append(f"{better}, {len(found) - better - worse}, {worse}")
+        rows.append(row)
+    return table(["learned", *(f"- {name}" for name in names)], rows)
+
+
 def against_first_table(spots: Sequence[Spot], files: Sequence[str]) -> str:
     """Return how often the others are better, the same or worse in mean E2E than the first file, by length."""
     first, *others = files
@@ -237,6 +252,10 @@ def report(runs: pd.DataFrame, files: Sequence[str]) -> str:
             f"### {heading[0].upper()}{heading[1:]} against the best rival",
             counts_table(spots, files, key),
         ]
+    parts += [
+        "### Mean E2E against every rival: places better, the same, worse",
+        every_rival_table(spots, files),
+    ]
     if len(files) > 1:
         title = f"### Mean E2E against {file_stem(files[0])}"
         parts += [title, against_first_table(spots, files)]

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from servegym.agents import cem
-from servegym.agents.candidates import NAMES, UNIT, linear_space, set_mlp_space
+from servegym.agents.candidates import linear_space, set_mlp_space
 from servegym.agents.cem import Options, Search, advance, changes_of, scores_of, train
 from servegym.agents.evaluation import Player, evaluator
 from servegym.agents.objectives import OBJECTIVES, find_objective
 from servegym.agents.scenarios import Mix
+from servegym.agents.units import NAMES, UNIT
 from servegym.baselines.learned import linear_policy, load_policy, read_checkpoint
 from servegym.simulator.simulation import Simulation
 

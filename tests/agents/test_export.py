@@ -33,6 +33,8 @@ def random_network(hidden: int, seed: int) -> SetNetwork:
     network = SetNetwork(hidden)
     for tensor in network.parameters():
         torch.nn.init.normal_(tensor, std=0.3)
+    with torch.no_grad():
+        network.skip.weight.mul_(network.units)  # or the linear score would drown all else
     return network
 
 

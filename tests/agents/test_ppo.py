@@ -98,19 +98,45 @@ def test_the_start_is_kept_where_training_makes_it_worse(tmp_path, monkeypatch):
 
 def test_the_best_of_all_validations_is_kept(tmp_path, monkeypatch):
     scores = iter([0.5, -0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    seen = []
-    costs = selection.Validation.costs
+    seen = watch_validations(monkeypatch)
+    monkeypatch.setattr(selection.Validation, "score", lambda self, costs: next(scores))
+    ppo.train(ppo.Options(out=tmp_path / "out", **FEW), "")
+    assert len(seen) == 4  # before, after 64 and 128 decisions, and for the card
+    np.testing.assert_array_equal(tensors(tmp_path / "out")["skip.weight"], seen[1]["skip.weight"])
+    assert (seen[1]["skip.weight"] != seen[0]["skip.weight"]).any()
+
+
+def watch_validations(monkeypatch) -> list[dict[str, np.ndarray]]:
+    """Return a list to which every validation adds the tensors that it plays."""
+    seen, costs = [], selection.Validation.costs
 
     def watched(self, tensors):
         seen.append(tensors)
         return costs(self, tensors)
 
     monkeypatch.setattr(selection.Validation, "costs", watched)
-    monkeypatch.setattr(selection.Validation, "score", lambda self, costs: next(scores))
-    ppo.train(ppo.Options(out=tmp_path / "out", **FEW), "")
-    assert len(seen) == 4  # before, after 64 and 128 decisions, and for the card
-    np.testing.assert_array_equal(tensors(tmp_path / "out")["skip.weight"], seen[1]["skip.weight"])
-    assert (seen[1]["skip.weight"] != seen[0]["skip.weight"]).any()
+    return seen
+
+
+def test_a_rollout_beyond_the_last_step_is_not_learned_from(tmp_path, monkeypatch):
+    # 64 decisions a rollout: the second ends at 128, where 1 - 128 / 65 of the learning rate is left.
+    seen = watch_validations(monkeypatch)
+    ppo.train(ppo.Options(out=tmp_path / "out", **FEW | {"steps": 65, "sharpen": 1.0}), "")
+    assert (seen[1]["skip.weight"] != 0).any()
+    np.testing.assert_array_equal(seen[1]["skip.weight"], seen[2]["skip.weight"])
+
+
+def test_logits_are_sharpened_after_each_rollout_but_before_none(tmp_path, monkeypatch):
+    seen = watch_validations(monkeypatch)
+    for factor in (1.0, 3.0):
+        few = FEW | {"steps": 65, "sharpen": factor}
+        ppo.train(ppo.Options(out=tmp_path / "out", **few), "")
+    before, plain, _, _, same, sharper, _, _ = seen
+    for name, tensor in before.items():
+        np.testing.assert_array_equal(same[name], tensor)
+    for name in ("skip.weight", "out.weight", "out.bias"):
+        np.testing.assert_allclose(sharper[name], 3 * plain[name], rtol=1e-6)
+    np.testing.assert_array_equal(sharper["head.weight"], plain["head.weight"])
 
 
 def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -160,6 +186,7 @@ def test_a_validation_run_that_fails_is_none_in_the_card(tmp_path, monkeypatch):
         ({"learning_rate": 0.0}, "learning_rate = 0.0; must be > 0"),
         ({"learning_rate": float("inf")}, "learning_rate = inf; must be > 0 and finite"),
         ({"entropy": float("nan")}, "entropy = nan; must be >= 0 and finite"),
+        ({"sharpen": 0.0}, "sharpen = 0.0; must be > 0 and finite"),
         ({"replicas": 0}, "replicas = 0; must be >= 1"),
         ({"hidden": 2000}, "hidden = 2000; must be in 1 .. 1024"),
         ({"gae_lambda": 1.5}, r"gae_lambda = 1.5; must be in \[0, 1\]"),

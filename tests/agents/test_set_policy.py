@@ -92,7 +92,8 @@ def test_rows_of_padding_change_nothing_and_are_never_chosen():
 
 
 def test_logit_of_a_hand_worked_network():
-    # One hidden unit: h = relu(2 running + prompt - 1), g = relu(h + 3 mean h), logit = 10 (g - running * kv_need).
+    # One hidden unit: h = relu(2 running + prompt - 1), g = relu(h + 3 mean h), logit = 10 (g - running * kv_need),
+    # the last in units: running * kv_need has .07 * .2.
     network = SetNetwork(1)
     for tensor in network.parameters():
         torch.nn.init.zeros_(tensor)
@@ -102,7 +103,7 @@ def test_logit_of_a_hand_worked_network():
         network.encoder.bias[0] = -1.0
         network.head.weight[0] = torch.tensor([1.0, 3.0])
         network.out.weight[0, 0] = 1.0
-        network.skip.weight[0, 2 * N_INSTANCE] = 1.0
+        network.skip.weight[0, 2 * N_INSTANCE] = 0.07 * 0.2
     instances, request = torch.zeros(1, 2, N_INSTANCE), torch.zeros(1, N_REQUEST)
     instances[0, :, 0] = torch.tensor([0.5, 1.0])
     request[0, 1], request[0, 3] = 0.5, 4.0

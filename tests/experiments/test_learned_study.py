@@ -13,6 +13,7 @@ from servegym.experiments.learned_tables import (
     against_first_table,
     best_table,
     counts_table,
+    every_rival_table,
     learned_system,
     metric_table,
     report,
@@ -94,6 +95,15 @@ def test_other_learned_dispatchers_are_set_beside_the_first():
     text = against_first_table(spots_of(pd.concat([runs, other])), ["x/a.st", "b"])
     row = [cell.strip() for cell in text.splitlines()[2].split("|")[1:-1]]
     assert row == ["b", UNKNOWN, "1", "0 (0 %)", "0", "1", "+25.0", "+25.0 .. +25.0"]
+
+
+def test_places_are_counted_against_every_rival():
+    decided = hand_made(learned=(3.0, 3.04))
+    worse = hand_made(learned=(6.0, 6.01), other=(9.0, 9.0), scenario="default")
+    text = every_rival_table(spots_of(pd.concat([decided, worse])), ["x/a.st"])
+    head, _, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines())
+    assert head == ["learned", "- least-requests", "- power-of-two"]
+    assert row == ["a", "1, 0, 1", "2, 0, 0"]
 
 
 def test_tables_show_differences_to_every_rival_that_played():
