@@ -2,8 +2,8 @@
 
     write_network(network, "out/mine", card)      then learned:out/mine is a system, without torch
 
-The factor SHARPNESS of the logits and the units of the linear score are folded into the tensors, so that native logits
-are torch's (within 1e-5 of their size). The critic stays behind. Nothing is unpickled in either direction.
+SHARPNESS and the units of the linear score are folded into its weights, so that native logits are torch's (within 1e-5
+of their size). The critic stays behind. Nothing is unpickled in either direction.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,7 @@ from servegym.baselines.learned import (
 )
 
 # From a parameter of the network to the tensor of that name: what its forward pass multiplies by.
-FACTORS: Mapping[str, Any] = {
-    "out.weight": SHARPNESS,
-    "out.bias": SHARPNESS,
-    "skip.weight": SHARPNESS / UNITS,
-}
+FACTORS: Mapping[str, Any] = {"skip.weight": SHARPNESS / UNITS}
 
 
 def tensors_of_network(network: SetNetwork) -> dict[str, np.ndarray]:

@@ -1,7 +1,8 @@
-"""PPO: dispatch by the instance-set policy, trained on rewards that add up to the metric.
+r"""PPO: dispatch by the instance-set policy, trained on rewards that add up to the metric.
 
     servegym train dispatch --algo ppo --seed 0 --out out/ppo
-    servegym train dispatch --algo ppo --start out/cloned --learning-rate .001 --out out/better
+    servegym train dispatch --algo ppo --start out/cloned --network --loads .85 1.05 --replicas 16 --batch 4096 \
+        --epochs 2 --learning-rate .001 --sharpen 1 --steps 1048576 --out out/better
 
 Proximal policy optimisation of Stable-Baselines3 (Schulman et al., 2017) over fleets of several sizes and loads
 (fleets.py), with advantages against replicas that had the same luck (rollouts.py); the reward is the objective's,
@@ -69,7 +70,7 @@ class Options:
     """Go on from OUT.state.*, with the same options."""
     start: str | None = None
     """Checkpoint (set-mlp) to begin with, as `--algo clone` writes it; without: from scratch."""
-    steps: Whole = 4_000_000
+    steps: Whole = 8_388_608
     """Decisions in all."""
     validate_every: Whole = 250_000
     """Decisions between two validations; each also keeps the state."""
@@ -107,6 +108,10 @@ class Options:
     """Coefficient of the entropy bonus."""
     sharpen: Real = 1.08
     """What logits are multiplied by after each rollout: sampled choices come nearer to the greedy ones. 1: nothing."""
+    network: bool = False
+    """Learn the network as well. Without: the linear score alone, which is better from scratch."""
+    undo: bool = True
+    """Go back to the best network after a validation that is worse."""
     hidden: Whole = HIDDEN
     """Width of the network (from scratch)."""
 
@@ -240,9 +245,10 @@ class Run:
         kept = read_state(options, self.state) if options.resume else None
         self.model = make_model(options, algorithm, options.env())
         self.validation = Validation(options.mix(), options.objective)
-        self.selection = Selection(self.validation, options.validate_every, self.save)
+        self.selection = Selection(self.validation, options.validate_every, self.save, options.undo)
         if start is not None:
             self.model.policy.actor.load_state_dict(start.state_dict())
+        self.model.policy.actor.learn_network(options.network)
         if kept is not None:
             self._restore(kept)
 

@@ -3,7 +3,9 @@
 The greedy policy is what is deployed, and training plays a sampled one, so neither rewards nor losses say how good it
 is. Every so many decisions the actor is exported and played by simulate() on cases of VALIDATION_SEEDS (scenarios.py):
 its score is the mean over cases of (cost - least-requests' cost) / |least-requests' cost|, less is better. The first
-network counts as a candidate. Seeds on which policies are compared later are never played.
+network counts as a candidate. What made the score worse can be undone: training goes on from the best network, with
+new episodes, so that one bad step costs a rollout and not the run. Seeds on which policies are compared later are never
+played.
 """
 
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from servegym.agents.evaluation import Player, as_json
-from servegym.agents.export import tensors_of_network
+from servegym.agents.export import network_of_tensors, tensors_of_network
 from servegym.agents.objectives import find_objective
 from servegym.agents.scenarios import Case, Mix
 from servegym.baselines.learned import set_network_policy
@@ -73,12 +75,20 @@ class Validation:
 class Selection(BaseCallback):
     """Validates before the first rollout, then every so many decisions, and keeps the tensors with the least score.
 
-    on_validated: called after each validation. best_tensors is None before the first.
+    on_validated: called after each validation. undo: whether a network that is worse gives way to the best.
+    best_tensors is None before the first validation.
     """
 
-    def __init__(self, validation: Validation, every: int, on_validated: Callable[[], None]):
+    def __init__(
+        self,
+        validation: Validation,
+        every: int,
+        on_validated: Callable[[], None],
+        undo: bool = False,
+    ):
         super().__init__()
         self.validation, self.every, self.on_validated = validation, every, on_validated
+        self.undo = undo
         self.best_score, self.last_score = FAILED, FAILED
         self.best_tensors: Tensors | None = None
         self._next = 0
@@ -101,6 +111,9 @@ class Selection(BaseCallback):
         self.last_score = self.validation.score(self.validation.costs(tensors))
         if self.best_tensors is None or self.last_score < self.best_score:
             self.best_score, self.best_tensors = self.last_score, tensors
+        elif self.undo:
+            network.actor.load_state_dict(network_of_tensors(self.best_tensors).state_dict())
+            network.optimizer.state.clear()  # its averages led there
         self._next = self.num_timesteps + self.every
         self.logger.record("validation/score", self.last_score)
         self.logger.record("validation/best", self.best_score)

@@ -1,7 +1,7 @@
 """The instance-set policy in torch: any number of instances, one score each, and no order among them.
 
     h_i = relu(encoder [x_i; r; c]);  pooled = mean of h_i over the instances that exist
-    logit_i = SHARPNESS * (out relu(head [h_i; pooled]) - skip p_i)
+    logit_i = out relu(head [h_i; pooled]) - SHARPNESS skip p_i
 
 x_i, r and c are the rows of an instance, of the request and of the cluster (baselines/features.py); p_i is x_i, x_i
 times the predicted output and x_i times the need of KV, each in its unit (units.py), so that -skip p_i alone is the
@@ -43,7 +43,9 @@ except ModuleNotFoundError as error:
 HIDDEN = 32
 N_PRODUCTS = 3 * N_INSTANCE
 UNITS = np.where(units() > 0, units(), 1.0)  # of p_i
-SHARPNESS = 10.0  # weights of size 1 are a decided policy, so that Adam, whose steps are of size lr, gets there
+# A linear score with weights of size 1 is a decided policy, so that Adam, whose steps are of size lr, gets there; the
+# network goes at a tenth of its pace: as fast, it lost what the score had learned.
+SHARPNESS = 10.0
 NOT_ACCEPTING = -1e8
 EXISTS = "exists"  # part of an observation: 1 for each instance that is not padding
 MANY_INSTANCES = 16.0  # scale of the critic's count of instances
@@ -91,7 +93,12 @@ class SetNetwork(nn.Module):
         of_own, of_pooled = self.head.weight.split([self.hidden, self.hidden], 1)
         common = torch.addmm(self.head.bias, pooled, of_pooled.T)
         g = torch.relu(h @ of_own.T + common[:, None])
-        return SHARPNESS * (self.out(g).squeeze(2) - self.linear_score(instances, request))
+        return self.out(g).squeeze(2) - SHARPNESS * self.linear_score(instances, request)
+
+    def learn_network(self, wanted: bool) -> None:
+        """Let everything be learned, or the linear score alone (mutates which parameters have gradients)."""
+        for layer in (self.encoder, self.head, self.out):
+            layer.requires_grad_(wanted)
 
     def sharpen(self, factor: float) -> None:
         """Multiply the logits by a factor: the same greedy choices, and surer sampled ones (mutates the weights)."""

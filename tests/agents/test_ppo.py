@@ -10,6 +10,8 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="the extra rl is not installed")
 pytest.importorskip("sb3_contrib", reason="the extra rl is not installed")
 
+import torch
+
 from servegym.agents import maskable_ppo, ppo, selection
 from servegym.agents.export import read_network, tensors_of_network, write_network
 from servegym.agents.scenarios import HELD_OUT_SEEDS, TRAINING_SEEDS, Mix
@@ -137,6 +139,32 @@ def test_logits_are_sharpened_after_each_rollout_but_before_none(tmp_path, monke
     for name in ("skip.weight", "out.weight", "out.bias"):
         np.testing.assert_allclose(sharper[name], 3 * plain[name], rtol=1e-6)
     np.testing.assert_array_equal(sharper["head.weight"], plain["head.weight"])
+
+
+@pytest.mark.parametrize("undo", [True, False])
+def test_what_made_validation_worse_is_undone(undo, tmp_path, monkeypatch):
+    scores = iter([0.5, 0.1, 0.4])
+    monkeypatch.setattr(selection.Validation, "score", lambda self, costs: next(scores))
+    run = ppo.Run(ppo.Options(out=tmp_path / "out", undo=undo, **FEW), ppo.PLAIN)
+    run.model.learn(0)  # no decision: loggers and callbacks are set up
+    run.selection.init_callback(run.model)
+    run.selection.validate()
+    run.selection.validate()
+    best = run.model.policy.actor.skip.weight.detach().clone()
+    with torch.no_grad():
+        run.model.policy.actor.skip.weight.add_(1.0)
+    run.selection.validate()
+    after = run.model.policy.actor.skip.weight
+    torch.testing.assert_close(after, best if undo else best + 1.0)
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_the_network_is_learned_only_where_it_is_wanted(network, tmp_path, monkeypatch):
+    seen = watch_validations(monkeypatch)
+    few = FEW | {"network": network, "sharpen": 1.0}
+    ppo.train(ppo.Options(out=tmp_path / "out", **few), "")
+    assert (seen[0]["skip.weight"] != seen[1]["skip.weight"]).any()
+    assert (seen[0]["out.weight"] != seen[1]["out.weight"]).any() == network
 
 
 def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_rows_of_padding_change_nothing_and_are_never_chosen():
 
 
 def test_logit_of_a_hand_worked_network():
-    # One hidden unit: h = relu(2 running + prompt - 1), g = relu(h + 3 mean h), logit = 10 (g - running * kv_need),
+    # One hidden unit: h = relu(2 running + prompt - 1), g = relu(h + 3 mean h), logit = g - 10 running * kv_need,
     # the last in units: running * kv_need has .07 * .2.
     network = SetNetwork(1)
     for tensor in network.parameters():
@@ -107,9 +107,9 @@ def test_logit_of_a_hand_worked_network():
     instances, request = torch.zeros(1, 2, N_INSTANCE), torch.zeros(1, N_REQUEST)
     instances[0, :, 0] = torch.tensor([0.5, 1.0])
     request[0, 1], request[0, 3] = 0.5, 4.0
-    # h = .5 and 1.5, mean 1; g = 3.5 and 4.5; less .5 * 4 and 1 * 4: 1.5 and .5, times 10.
+    # h = .5 and 1.5, mean 1; g = 3.5 and 4.5; less 10 * .5 * 4 and 10 * 1 * 4.
     logits = network(instances, request, torch.zeros(1, N_CLUSTER))
-    torch.testing.assert_close(logits, torch.tensor([[15.0, 5.0]]))
+    torch.testing.assert_close(logits, torch.tensor([[-16.5, -35.5]]))
 
 
 def test_an_instance_that_does_not_accept_is_never_sampled():
