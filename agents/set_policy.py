@@ -69,6 +69,7 @@ class SetNetwork(nn.Module):
         self.head = nn.Linear(2 * hidden, hidden)
         self.out = nn.Linear(hidden, 1)
         self.skip = nn.Linear(N_PRODUCTS, 1, bias=False)
+        self.units: torch.Tensor  # of p_i
         self.register_buffer("units", torch.tensor(UNITS, dtype=torch.float32), persistent=False)
         nn.init.orthogonal_(self.encoder.weight, 2**0.5)
         nn.init.orthogonal_(self.head.weight, 2**0.5)
