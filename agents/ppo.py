@@ -6,7 +6,8 @@ r"""PPO: dispatch by the instance-set policy, trained on rewards that add up to 
 
 Proximal policy optimisation of Stable-Baselines3 (Schulman et al., 2017) over fleets of several sizes and loads
 (fleets.py), with advantages against replicas that had the same luck (rollouts.py); the reward is the objective's,
-undiscounted by anything but time. The network that does best natively on validation cases is written (selection.py).
+discounted by time alone. From scratch the linear score alone is learned; what makes validation worse is undone, and
+logits are sharpened. The network that does best natively on validation cases is written (selection.py).
 OUT.state.zip and its neighbours, for --resume, are for your own runs: only weights are read from them, and episodes
 begin anew. Left out: shaped rewards, recurrent networks, observation statistics.
 """
@@ -73,7 +74,7 @@ class Options:
     steps: Whole = 8_388_608
     """Decisions in all."""
     validate_every: Whole = 250_000
-    """Decisions between two validations; each also keeps the state."""
+    """Least decisions between two validations, which come before a rollout; each also keeps the state."""
     tensorboard: Path | None = None
     """Folder for TensorBoard logs."""
     instances: tuple[int, ...] = (4, 8)
@@ -97,7 +98,7 @@ class Options:
     epochs: Whole = 4
     """Passes over a rollout."""
     learning_rate: Real = 0.004
-    """Of Adam; falls linearly to 0."""
+    """Of Adam; falls linearly to 0, which it has at the last rollout: that one is played for nothing."""
     horizon_s: Real = 20.0
     """Time over which rewards are discounted, by exp(-t / horizon), s of the cluster."""
     gae_lambda: Real = 1.0
@@ -113,7 +114,7 @@ class Options:
     undo: bool = True
     """Go back to the best network after a validation that is worse."""
     hidden: Whole = HIDDEN
-    """Width of the network (from scratch)."""
+    """Width of the network (from scratch); matters with --network."""
 
     def mix(self) -> Mix:
         """Return what validation cases are drawn from."""

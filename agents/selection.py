@@ -3,9 +3,9 @@
 The greedy policy is what is deployed, and training plays a sampled one, so neither rewards nor losses say how good it
 is. Every so many decisions the actor is exported and played by simulate() on cases of VALIDATION_SEEDS (scenarios.py):
 its score is the mean over cases of (cost - least-requests' cost) / |least-requests' cost|, less is better. The first
-network counts as a candidate. What made the score worse can be undone: training goes on from the best network, with
-new episodes, so that one bad step costs a rollout and not the run. Seeds on which policies are compared later are never
-played.
+network counts as a candidate. What made the score worse can be undone: training goes on from the best network, with the
+requests that follow (clusters and critic stay as they are), so that one bad step costs a rollout and not the run. Seeds
+on which policies are compared later are never played.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class Selection(BaseCallback):
         validation: Validation,
         every: int,
         on_validated: Callable[[], None],
-        undo: bool = False,
+        undo: bool,
     ):
         super().__init__()
         self.validation, self.every, self.on_validated = validation, every, on_validated
@@ -111,9 +111,9 @@ class Selection(BaseCallback):
         self.last_score = self.validation.score(self.validation.costs(tensors))
         if self.best_tensors is None or self.last_score < self.best_score:
             self.best_score, self.best_tensors = self.last_score, tensors
-        elif self.undo:
+        elif self.undo and self.last_score > self.best_score:
             network.actor.load_state_dict(network_of_tensors(self.best_tensors).state_dict())
-            network.optimizer.state.clear()  # its averages led there
+            network.optimizer.state.clear()  # the actor's averages led there; the critic's build up again
         self._next = self.num_timesteps + self.every
         self.logger.record("validation/score", self.last_score)
         self.logger.record("validation/best", self.best_score)

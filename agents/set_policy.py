@@ -4,9 +4,9 @@
     logit_i = out relu(head [h_i; pooled]) - SHARPNESS skip p_i
 
 x_i, r and c are the rows of an instance, of the request and of the cluster (baselines/features.py); p_i is x_i, x_i
-times the predicted output and x_i times the need of KV, each in its unit (units.py), so that -skip p_i alone is the
-linear score of agents/cem.py, and a step of Adam moves all its terms alike. It is what baselines/learned/set_mlp.py
-computes natively. Source: Deep Sets (Zaheer et al., 2017).
+times the predicted output and x_i times the need of KV, each over its unit (units.py): a linear score as agents/cem.py
+fits it (export.py has the factors), all of whose terms a step of Adam moves alike. baselines/learned/set_mlp.py
+computes the same natively. Source: Deep Sets (Zaheer et al., 2017).
 
 SetPolicy and MaskableSetPolicy are that as policies of Stable-Baselines3's PPO and sb3-contrib's MaskablePPO, with a
 value head of their own that is not exported. Instances that do not accept the request have logit NOT_ACCEPTING, so
@@ -42,7 +42,9 @@ except ModuleNotFoundError as error:
 
 HIDDEN = 32
 N_PRODUCTS = 3 * N_INSTANCE
-UNITS = np.where(units() > 0, units(), 1.0)  # of p_i
+UNITS = np.where(
+    units() > 0, units(), 1.0
+)  # of p_i; 1 for `accepts`, the same for all that may be chosen
 # A linear score with weights of size 1 is a decided policy, so that Adam, whose steps are of size lr, gets there; the
 # network goes at a tenth of its pace: as fast, it lost what the score had learned.
 SHARPNESS = 10.0

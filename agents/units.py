@@ -10,7 +10,7 @@ import numpy as np
 from servegym.baselines.features import INSTANCE_FEATURES
 
 NAMES = [feature.name for feature in INSTANCE_FEATURES]
-UNIT = {  # of each feature of an instance; 0: its weights stay 0
+UNIT = {  # of each feature of an instance; 0: a search leaves its weights 0
     "running": 0.07,
     "waiting": 0.045,
     "prefilling": 0.17,

@@ -143,7 +143,7 @@ def test_logits_are_sharpened_after_each_rollout_but_before_none(tmp_path, monke
 
 @pytest.mark.parametrize("undo", [True, False])
 def test_what_made_validation_worse_is_undone(undo, tmp_path, monkeypatch):
-    scores = iter([0.5, 0.1, 0.4])
+    scores = iter([0.5, 0.1, 0.4])  # the third is worse
     monkeypatch.setattr(selection.Validation, "score", lambda self, costs: next(scores))
     run = ppo.Run(ppo.Options(out=tmp_path / "out", undo=undo, **FEW), ppo.PLAIN)
     run.model.learn(0)  # no decision: loggers and callbacks are set up
