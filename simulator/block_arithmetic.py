@@ -23,3 +23,9 @@ def in_block(shared, tokens):
 def blocks_for(shared, tokens):
     """Return ceil(tokens / block_size)."""
     return whole_blocks(shared, tokens + shared.block_size - 1)
+
+
+@kernel
+def known_blocks(state, request):
+    """Return the KV blocks of all known tokens of a waiting request."""
+    return blocks_for(state.shared[0], request.prompt_tokens + request.generated)

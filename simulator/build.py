@@ -65,7 +65,7 @@ def build_state(simulation: "Simulation") -> layout.State:
     n_views = (config.routers + (config.routers > 1)) * m if config.metrics_interval_s > 0 else 1
     n_moves = max(LEAST_MOVES, MOVES_PER_INSTANCE * m) if config.migration else 0
     n_copies = 1 + (m if config.snapshot_interval_s > 0 else 0)
-    has_timers = config.timeout_s is not None
+    has_timers, can_move = config.timeout_s is not None, config.migration is not None
     state = layout.State(
         shared=records(1, layout.SHARED),
         engines=records(len(rows) + len(slow_rows), layout.ENGINE),
@@ -89,6 +89,8 @@ def build_state(simulation: "Simulation") -> layout.State:
         timers=records(len(requests) if has_timers else 0, layout.TIMER),
         timeouts_ps=_build_timeouts(config),
         outlooks=records(m, layout.OUTLOOK),
+        waits=records(len(requests) if has_timers or can_move else 0, layout.WAIT),
+        first_to_move=np.full(m * config.tiers if can_move else 0, NO_REQUEST, np.int32),
         copied_shared=records(1, layout.SHARED),
         copied_instances=records(n_copies, layout.INSTANCE),
         copied_slots=records(n_copies * config.seats, layout.SLOT),
@@ -415,6 +417,8 @@ def _fill_shared(state: layout.State, simulation: "Simulation") -> None:
     shared["n_routers"] = config.routers
     shared["n_tiers"] = config.tiers
     shared["has_timeouts"] = len(state.timeouts_ps) > 0
+    shared["links_back"] = len(state.waits) > 0
+    shared["ranks_waiting"] = len(state.first_to_move) > 0
     shared["unplayed_ps"] = -1
     shared["counts_tiers"] = counts_tiers(config)
     shared["local_limit"] = -1 if config.max_local_waiting is None else config.max_local_waiting

@@ -58,6 +58,8 @@ _ARRAYS = {
     "tally": records_type(layout.TALLY),
     "tariffs": records_type(layout.TARIFF),
     "outlooks": records_type(layout.OUTLOOK),
+    "waits": records_type(layout.WAIT),
+    "first_to_move": COUNTS,
 }
 
 

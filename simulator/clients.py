@@ -16,7 +16,6 @@ from servegym.simulator.state import (
     CANCELLED,
     COUNTS,
     DEADLINE,
-    FCFS,
     HELD,
     LATEST_PS,
     NEVER,
@@ -114,7 +113,7 @@ def _leave_instance(state, r, now_ps):
     interrupt(state, i, now_ps)
     position = find_seat(state, instance, r)
     if position < 0:
-        remove_waiting(state, instance, r, state.shared[0].order == FCFS)
+        remove_waiting(state, instance, r)
     elif state.engines[instance.engine].kind == STATIC:
         return False
     elif instance.stretch_end_ps != NEVER:

@@ -42,7 +42,7 @@ from servegym.simulator.waiting import (
     comes_before,
     pop_queue,
     push_waiting,
-    remove_waiting,
+    remove_queued,
     reorder_waiting,
 )
 
@@ -112,10 +112,10 @@ def drop_request(state, r):
     """Take a request that the gateway holds out of its queue or of the admission FIFO."""
     gateway, request = centre(state).gateway[0], state.requests[r]
     if request.place == HELD:
-        remove_waiting(state, centre(state).queues[centre(state).queues.shape[0] - 1], r, True)
+        remove_queued(state, centre(state).queues[centre(state).queues.shape[0] - 1], r, True)
         gateway.n_held -= 1
     else:
-        remove_waiting(state, centre(state).queues[queue_of(state, request)], r, False)
+        remove_queued(state, centre(state).queues[queue_of(state, request)], r, False)
         gateway.n_queued -= 1
 
 
@@ -232,7 +232,7 @@ def _ask_again(state):
         answer = _ask_admission(state, r)
         if state.shared[0].error == ASKED:
             return
-        remove_waiting(state, fifo, r, True)
+        remove_queued(state, fifo, r, True)
         gateway.n_held -= 1
         gateway.n_to_ask -= 1
         _admit(state, r, answer)

@@ -64,6 +64,8 @@ def centre_of(state):
         state.tally,
         state.tariffs,
         state.outlooks,
+        state.waits,
+        state.first_to_move,
     )
 
 

@@ -34,7 +34,6 @@ from servegym.simulator.state import (
     COUNTS,
     DRAINING,
     ENDED_FIRST,
-    FCFS,
     JOINING,
     LATEST_PS,
     LOST_DESTINATION,
@@ -167,7 +166,7 @@ def _move_waiting(state, source, destination, r):
     """Move a waiting request at once."""
     shared, control, request = state.shared[0], centre(state).control[0], state.requests[r]
     here = state.instances[source]
-    remove_waiting(state, here, r, shared.order == FCFS)
+    remove_waiting(state, here, r)
     here.held_tokens -= request.prompt_tokens + request.predicted_tokens
     count_tier(state, source, request, -1)
     wake(here, shared.now_ps)

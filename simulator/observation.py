@@ -3,13 +3,13 @@
 Source: docs/engine.md section 9.
 """
 
+from servegym.simulator.block_arithmetic import known_blocks
 from servegym.simulator.calls import call_catch_up
 from servegym.simulator.kernel import kernel
 from servegym.simulator.predicted_work import kv_work, predicted_left
 from servegym.simulator.refresh import last_refresh_ps, restart_view
 from servegym.simulator.state import COUNTS
 from servegym.simulator.tiers import view_row
-from servegym.simulator.waiting import known_blocks
 
 
 @kernel

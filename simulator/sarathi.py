@@ -4,11 +4,11 @@ Source: Vidur 7d47513, sarathi replica scheduler; docs/engine.md section 5.
 """
 
 from servegym.simulator.admission import has_seat, pass_over_head, return_passed_over, seat_head
+from servegym.simulator.block_arithmetic import known_blocks
 from servegym.simulator.decode_pass import schedule_decoders
 from servegym.simulator.kernel import kernel
 from servegym.simulator.seats import blocks_for_iteration
 from servegym.simulator.state import NO_REQUEST, OK
-from servegym.simulator.waiting import known_blocks
 
 
 @kernel

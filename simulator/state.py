@@ -269,6 +269,8 @@ SHARED = np.dtype(
         ("asked_request", "i8"),  # what about; NO_REQUEST: a queue, or a control tick
         ("follows_outlook", "i8"),  # 1: outlooks follow the seats
         ("keeps_tally", "i8"),  # 1: `tally` is kept
+        ("links_back", "i8"),  # 1: somebody may leave a queue from its middle: `waits` is kept
+        ("ranks_waiting", "i8"),  # 1: waiting requests may move: `first_to_move` is kept
     ]
 )
 
@@ -403,6 +405,19 @@ REQUEST = np.dtype(
     ]
 )
 
+# How a waiting request is linked beside `next` and `right`.
+WAIT = np.dtype(
+    [
+        (
+            "back",
+            "i4",
+        ),  # whom it hangs on: before it in a list, above it in a heap; not of the first
+        ("left", "i4"),  # children and parent in the heap of first_to_move (urgency.py)
+        ("right", "i4"),
+        ("up", "i4"),
+    ]
+)
+
 # Where a request is: at the gateway (queue or admission FIFO), at an instance (waiting, running or parked by a move),
 # with its client before another attempt, or nowhere any more.
 AT_GATEWAY, HELD, AT_INSTANCE, PARKED, WITH_CLIENT = 0, 1, 2, 3, 4
@@ -493,6 +508,8 @@ class State(NamedTuple):
     tally: np.ndarray  # TALLY[1]
     tariffs: np.ndarray  # TARIFF[K]
     outlooks: np.ndarray  # OUTLOOK[M]
+    waits: np.ndarray  # WAIT[N]; empty if nobody leaves a queue but from its front
+    first_to_move: np.ndarray  # int32[M * K]: roots of skew heaps by instance and tier; or empty
     # What-if (what_if.py): instances as they stood at the last snapshot, if asked for, then one to play with.
     copied_shared: np.ndarray  # SHARED[1]
     copied_instances: np.ndarray  # INSTANCE[1] or [M + 1]
@@ -540,6 +557,8 @@ class Centre(NamedTuple):
     tally: np.ndarray
     tariffs: np.ndarray
     outlooks: np.ndarray
+    waits: np.ndarray
+    first_to_move: np.ndarray
 
 
 class Copies(NamedTuple):

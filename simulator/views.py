@@ -26,7 +26,8 @@ from servegym.simulator.state import (
     Request,
 )
 from servegym.simulator.tiers import seen_row, tier_row, view_row
-from servegym.simulator.waiting import first_in_walk, known_blocks, next_in_walk
+from servegym.simulator.urgency import first_to_move
+from servegym.simulator.waiting import first_in_walk, next_in_walk
 
 HOLD = NO_INSTANCE
 ACCEPT, REJECT = 1, 0  # or HOLD: what an admission policy answers
@@ -314,27 +315,13 @@ def least_urgent_waiting(cluster, i, most_blocks):
     """Return the index of the waiting request to move first from instance i, NO_REQUEST if there is none (the truth).
 
     The largest tier, then the fewest blocks, then the earliest arrival, among those that need at most so many blocks.
+    NO_REQUEST also where the config has no migration: none may move.
     """
-    state, chosen = state_at(cluster.shared[0].state_pointer), NO_REQUEST
-    r = first_in_walk(state, counted(cluster, checked(cluster, i)).head)
-    while r != NO_REQUEST:
-        if known_blocks(state, state.requests[r]) <= most_blocks and (
-            chosen == NO_REQUEST or _moves_before(state, r, chosen)
-        ):
-            chosen = r
-        r = next_in_walk(state, r)
-    return chosen
-
-
-@kernel
-def _moves_before(state, a, b):
-    first, second = state.requests[a], state.requests[b]
-    if first.tier != second.tier:
-        return first.tier > second.tier
-    blocks, other = known_blocks(state, first), known_blocks(state, second)
-    if blocks != other:
-        return blocks < other
-    return first.arrival_ps < second.arrival_ps or (first.arrival_ps == second.arrival_ps and a < b)
+    i = checked(cluster, i)
+    counted(cluster, i)
+    if cluster.shared[0].ranks_waiting == 0:
+        return NO_REQUEST
+    return first_to_move(state_at(cluster.shared[0].state_pointer), i, most_blocks)
 
 
 @kernel

@@ -5,12 +5,12 @@ under `priority` follows vLLM v0's priority scheduling.
 """
 
 from servegym.simulator.admission import has_seat, pass_over_head, return_passed_over, seat_head
+from servegym.simulator.block_arithmetic import known_blocks
 from servegym.simulator.decode_pass import schedule_decoders
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.preemption import choose_victim, preempt
 from servegym.simulator.seats import blocks_for_iteration
 from servegym.simulator.state import NO_REQUEST, OK, PRIORITY
-from servegym.simulator.waiting import known_blocks
 
 
 @kernel

@@ -1,14 +1,15 @@
 """The waiting requests of one instance: a linked list under fcfs, a skew heap under any other order.
 
 Both are linked through the request records, so an instance needs no capacity. Heap order is the least
-(key, arrival, index), with the tier as an integer key under `priority`.
+(key, arrival, index), with the tier as an integer key under `priority`. Where requests may leave from the middle, by a
+move or a time limit, they are linked back as well (WAIT).
 Source: Sleator and Tarjan, Self-adjusting heaps (1986), top-down skew heaps.
 """
 
 import numpy as np
 
 from servegym.simulator.block_arithmetic import blocks_for
-from servegym.simulator.calls import call_order
+from servegym.simulator.calls import call_order, centre
 from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.predicted_work import kv_work, predicted_left
 from servegym.simulator.state import (
@@ -20,6 +21,7 @@ from servegym.simulator.state import (
     PRIORITY,
     Request,
 )
+from servegym.simulator.urgency import rank_waiting, unrank_waiting
 
 
 @kernel
@@ -37,25 +39,16 @@ def comes_before(state, a, b):
 
 
 @kernel
-def known_blocks(state, request):
-    """Return the KV blocks of all known tokens of a waiting request."""
-    return blocks_for(state.shared[0], request.prompt_tokens + request.generated)
-
-
-@kernel
 def append_waiting(state, instance, r):
     """Let a newly placed request wait (mutates the queue, n_waiting, waiting_blocks and the request's key)."""
     if state.shared[0].order == FCFS:
-        state.requests[r].next = NO_REQUEST
-        if instance.head == NO_REQUEST:
-            instance.head = r
-        else:
-            state.requests[instance.tail].next = r
-        instance.tail = r
+        _append(state, instance, r)
     else:
         evaluate_key(state, r, state.shared[0].now_ps)
         _push_heap(state, instance, r)
     _count_waiting(state, instance, r, 1)
+    if state.shared[0].ranks_waiting:
+        rank_waiting(state.shared[0].state_pointer, r)
 
 
 @kernel
@@ -80,13 +73,26 @@ def pop_queue(state, queue):
 @kernel
 def append_held(state, fifo, r):
     """Let a request wait at the end of the admission FIFO, a linked list under any order."""
-    state.requests[r].next = NO_REQUEST
-    if fifo.head == NO_REQUEST:
-        fifo.head = r
-    else:
-        state.requests[fifo.tail].next = r
-    fifo.tail = r
+    _append(state, fifo, r)
     _count_waiting(state, fifo, r, 1)
+
+
+@kernel
+def _append(state, queue, r):
+    state.requests[r].next = NO_REQUEST
+    if queue.head == NO_REQUEST:
+        queue.head = r
+    else:
+        state.requests[queue.tail].next = r
+        _link_back(state, r, queue.tail)
+    queue.tail = r
+
+
+@kernel
+def _link_back(state, r, before):
+    """Note whom request r hangs on, if that may be asked; r may be NO_REQUEST."""
+    if state.shared[0].links_back and r != NO_REQUEST:
+        centre(state).waits[r].back = before
 
 
 @kernel
@@ -96,10 +102,13 @@ def return_waiting(state, instance, r):
         state.requests[r].next = instance.head
         if instance.head == NO_REQUEST:
             instance.tail = r
+        _link_back(state, instance.head, r)
         instance.head = r
     else:
         _push_heap(state, instance, r)
     _count_waiting(state, instance, r, 1)
+    if state.shared[0].ranks_waiting:
+        rank_waiting(state.shared[0].state_pointer, r)
 
 
 @kernel
@@ -113,6 +122,8 @@ def pop_waiting(state, instance):
             state, np.int64(state.requests[r].next), np.int64(state.requests[r].right), False
         )
     _count_waiting(state, instance, r, -1)
+    if state.shared[0].ranks_waiting:
+        unrank_waiting(state.shared[0].state_pointer, r)
     return r
 
 
@@ -195,11 +206,19 @@ def merge(state, a, b, by_finish):
         node.right = node.next
         if child == NO_REQUEST:
             node.next = b
+            _hang(state, b, a, by_finish)
             return root
         if finishes_before(state, b, child) if by_finish else comes_before(state, b, child):
             child, b = b, child
         node.next = child
+        _hang(state, child, a, by_finish)
         a = child
+
+
+@kernel
+def _hang(state, child, parent, by_finish):
+    if not by_finish:
+        _link_back(state, child, parent)
 
 
 @kernel
@@ -239,42 +258,35 @@ def _descend(state, r):
 
 
 @cold_kernel
-def remove_waiting(state, queue, r, is_list):
-    """Take a request out of the middle of a queue; is_list: a linked list, else a heap (mutates it)."""
-    if is_list:
-        _unlink(state, queue, r)
-    else:
-        queue.head = without(state, queue.head, r)
+def remove_waiting(state, instance, r):
+    """Take a request out of the middle of an instance's queue (mutates it)."""
+    _take_out(state, instance, r, state.shared[0].order == FCFS)
+    _count_waiting(state, instance, r, -1)
+    if state.shared[0].ranks_waiting:
+        unrank_waiting(state.shared[0].state_pointer, r)
+
+
+@cold_kernel
+def remove_queued(state, queue, r, is_list):
+    """Take a request out of the middle of a queue of the gateway; is_list: a linked list, else a heap (mutates it)."""
+    _take_out(state, queue, r, is_list)
     _count_waiting(state, queue, r, -1)
 
 
 @kernel
-def _unlink(state, queue, r):
+def _take_out(state, queue, r, is_list):
+    """Let what hangs on request r hang on whom r hung on."""
+    below = np.int64(state.requests[r].next)
+    if not is_list:
+        below = merge(state, below, np.int64(state.requests[r].right), False)
     if queue.head == r:
-        queue.head = state.requests[r].next
+        queue.head = below
         return
-    before = queue.head
-    while state.requests[before].next != r:
-        before = state.requests[before].next
-    state.requests[before].next = state.requests[r].next
-    if queue.tail == r:
+    before = np.int64(centre(state).waits[r].back)
+    if is_list or state.requests[before].next == r:
+        state.requests[before].next = below
+    else:
+        state.requests[before].right = below
+    _link_back(state, below, before)
+    if is_list and queue.tail == r:
         queue.tail = before
-
-
-@cold_kernel
-def without(state, head, r):
-    """Return the root of a heap without request r: rebuilt, since nobody knows r's parent."""
-    stack, root = head, NO_REQUEST
-    while stack != NO_REQUEST:
-        node = state.requests[stack]
-        if node.next != NO_REQUEST:
-            left, right = node.next, node.right
-            node.next, node.right = state.requests[left].right, right
-            state.requests[left].right = stack
-            stack = np.int64(left)
-            continue
-        visited, stack = stack, np.int64(node.right)
-        node.next = node.right = NO_REQUEST
-        if visited != r:
-            root = merge(state, root, visited, False)
-    return root

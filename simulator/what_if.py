@@ -185,6 +185,7 @@ def _make_shared(state, now_ps):
     shared.error, shared.now_ps, shared.counts_tiers = OK, now_ps, 0
     shared.n_observing = shared.metrics_interval_ps = shared.snapshot_interval_ps = 0
     shared.keeps_tally = shared.follows_outlook = 0
+    shared.links_back = shared.ranks_waiting = 0
 
 
 @kernel

@@ -14,11 +14,13 @@ from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy, ordering_policy
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import NO_REQUEST, State
+from servegym.simulator.urgency import first_to_move
 from servegym.simulator.views import prompt_tokens
 from servegym.simulator.waiting import (
     append_waiting,
     comes_before,
     pop_waiting,
+    remove_waiting,
     reorder_waiting,
     return_waiting,
 )
@@ -45,11 +47,13 @@ def waiting_key(request, now_ps, params):
     return np.inf if tokens == 5 else -np.inf
 
 
-def state_of(order: str, rows: list[tuple[int, int]]) -> State:
+def state_of(order: str, rows: list[tuple[int, int]], migration: str | None = None) -> State:
     """Return the state of one instance before anything waits; rows in order of arrival."""
     prompt, arrival = np.array(sorted(rows, key=lambda row: row[1])).T
     trace = Trace(arrival.astype(float), prompt, np.ones(len(rows)), tier=prompt)
-    config = ClusterConfig(instances=1, profile=FLAT, order=order, tiers=10)
+    config = ClusterConfig(
+        instances=1, profile=FLAT, order=order, tiers=10, migration=migration, link_gb_per_s=1.0
+    )
     return Simulation(trace, config, find_policy("dispatch", "round-robin")).state
 
 
@@ -153,3 +157,33 @@ def test_reordering_a_thousand_requests_in_a_row_keeps_them_all():
         append_waiting(state, state.instances[0], r)
     reorder_waiting(state, state.instances[0], 5 * PS_PER_S)
     assert sorted(drain(state)) == list(range(1000))
+
+
+@pytest.mark.parametrize("order", ["fcfs", "priority", "test-waiting-key"])
+@given(rows=rows_of, data=st.data())
+def test_requests_leave_a_queue_from_its_middle(order, rows, data):
+    """What is left keeps its order, and who moves first is the least urgent of those that are left and fit."""
+    state, waiting = state_of(order, rows, migration="n-tier"), []
+    instance, requests = state.instances[0], state.requests
+    requests["instance"] = 0
+    requests["generated"] = [16 * data.draw(st.integers(0, 2)) for _ in rows]
+    blocks = [1 + int(n) // 16 for n in requests["generated"]]
+
+    def urgency(r: int) -> tuple[int, ...]:
+        return -int(requests["tier"][r]), blocks[r], int(requests["arrival_ps"][r]), r
+
+    for r in data.draw(st.permutations(range(len(rows)))):
+        append_waiting(state, instance, r)
+        waiting.append(r)
+        leaving = data.draw(st.sampled_from([NO_REQUEST, NO_REQUEST, *waiting]))
+        if leaving != NO_REQUEST:
+            remove_waiting(state, instance, leaving)
+            waiting.remove(leaving)
+        for most in (0, 1, 2, 3):
+            fitting = [r for r in waiting if blocks[r] <= most]
+            expected = min(fitting, key=urgency, default=int(NO_REQUEST))
+            assert int(first_to_move(state, 0, most)) == expected
+    if order != "fcfs":
+        waiting.sort(key=lambda r: sort_key(order, state, r))
+    assert drain(state) == waiting
+    assert (state.first_to_move == NO_REQUEST).all()
