@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from servegym.agents.scenarios import LENGTHS, TRAINING_SEEDS
-from servegym.agents.set_policy import EXISTS, ROWS
+from servegym.agents.set_policy import EXISTS, ROWS, rows_of
 from servegym.baselines.features import LIMIT
 from servegym.envs.sb3 import SB3VecEnv
 from servegym.traces.streams import stream
@@ -103,7 +103,7 @@ class FleetVecEnv(VecEnv):
             group._seeds = [group_seed(first, g)] * self.replicas
             group.reset()
             for _ in range(g * self.requests // len(self.envs)):
-                seen = group.batch.split(group.batch.table.observations)["instances"]
+                seen = rows_of(group.batch.split(group.batch.table.observations)["instances"])
                 group.step(np.argmin(seen[:, :, 0] * SEATS + seen[:, :, 1] * WAITING, 1))
             self._see(g, group.batch.split(group.batch.table.observations))
         return self._copy()
@@ -139,7 +139,7 @@ class FleetVecEnv(VecEnv):
         here = self._places(g)
         for part, rows in seen.items():
             if part == "instances":
-                self._observations[part][here, : rows.shape[1]] = rows
+                self._observations[part][here, : self.n_instances[here.start]] = rows_of(rows)
             else:
                 self._observations[part][here] = rows
 
@@ -152,7 +152,7 @@ class FleetVecEnv(VecEnv):
             return info
         e = g * self.replicas
         rows = np.zeros_like(self._observations["instances"][e])
-        rows[: len(last["instances"])] = last["instances"]
+        rows[: self.n_instances[e]] = rows_of(last["instances"])
         padded = {**last, "instances": rows, EXISTS: self._observations[EXISTS][e]}
         return info | {"terminal_observation": padded}
 

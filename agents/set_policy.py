@@ -144,14 +144,14 @@ class SetCritic(nn.Module):
 
 
 class Rows(BaseFeaturesExtractor):
-    """Hands the parts of an observation on as they are: they are scaled already."""
+    """Hands the parts of an observation on: they are scaled already, and instances become rows."""
 
     def __init__(self, observation_space: spaces.Dict) -> None:
         super().__init__(observation_space, features_dim=1)
 
     def forward(self, observations: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the observations."""
-        return observations
+        """Return the observations, instances as float32[B, M, N_INSTANCE]."""
+        return with_rows(observations)
 
 
 class SetActorCritic(nn.Module):
@@ -208,7 +208,8 @@ class SetPolicyParts(BasePolicy):
         self.hidden = hidden
         kwargs |= {"features_extractor_class": Rows}
         space = args[0] if args else kwargs["observation_space"]
-        check_observations(space)
+        actions = args[1] if len(args) > 1 else kwargs["action_space"]
+        check_observations(space, int(actions.n))
         super().__init__(*args, **kwargs)
 
     def _build(self, lr_schedule: Any) -> None:
@@ -237,11 +238,23 @@ class MaskableSetPolicy(SetPolicyParts, MaskableActorCriticPolicy):
     """The instance-set policy for sb3-contrib's MaskablePPO; hidden: the width of its layers."""
 
 
-def check_observations(space: spaces.Space) -> None:
+def rows_of(instances: Any) -> Any:
+    """Return float32[..., M, N_INSTANCE], an array or a tensor, for an environment's float32[..., M * N_INSTANCE]."""
+    return instances.reshape(*instances.shape[:-1], -1, N_INSTANCE)
+
+
+def with_rows(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return observations with instances as float32[B, M, N_INSTANCE], as they are already in a FleetVecEnv's."""
+    instances = parts["instances"]
+    return parts if instances.ndim == 3 else parts | {"instances": rows_of(instances)}
+
+
+def check_observations(space: spaces.Space, n_instances: int) -> None:
     """ValueError unless observations have whole rows of instances, the request and the cluster."""
     for part, features in ROWS.items():
+        n_rows = n_instances if part == "instances" else 1
         found = space.spaces.get(part) if isinstance(space, spaces.Dict) else None
-        if found is None or found.shape is None or found.shape[-1] != len(features):
+        if found is None or np.prod(found.shape or 0) != n_rows * len(features):
             raise ValueError(
                 f"observations are {space}; the set policy needs flatten=False and all {len(features)} "
                 f"features of {part}"
@@ -249,5 +262,5 @@ def check_observations(space: spaces.Space) -> None:
 
 
 def tensors_of(rows: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Return the parts of observations as tensors."""
-    return {part: torch.as_tensor(row) for part, row in rows.items()}
+    """Return the parts of observations as tensors, instances as float32[B, M, N_INSTANCE]."""
+    return with_rows({part: torch.as_tensor(row) for part, row in rows.items()})

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from servegym.envs.options import Options
+from servegym.envs.options import HEADROOM_HIGHEST, Options
+
+HALF_LEVELS = np.array(HEADROOM_HIGHEST) / 2
+LEVEL_DECIMALS = 6  # about what float32 can tell apart
 
 
 def check_action(space: spaces.Space, action: Any) -> np.ndarray:
@@ -51,6 +54,19 @@ def _check_box(array: np.ndarray, space: spaces.Box) -> np.ndarray:
             f"action[{e}] = {array[e].tolist()}; must be in {space.low.tolist()} .. {space.high.tolist()}"
         )
     return array.astype(np.float64)
+
+
+def levels_of(actions: np.ndarray) -> np.ndarray:
+    """Return headroom's peak and decay, float64[..., 2], for actions in [-1, 1]: from 0 to the highest.
+
+    Rounded, so that levels of a few decimals, such as the papers', are met exactly.
+    """
+    return np.round((np.asarray(actions, np.float64) + 1.0) * HALF_LEVELS, LEVEL_DECIMALS)
+
+
+def action_of(levels: Any) -> np.ndarray:
+    """Return the action, float32[2], that sets headroom's [peak, decay]."""
+    return (np.asarray(levels, np.float64) / HALF_LEVELS - 1.0).astype(np.float32)
 
 
 def describe(options: Options, action: int, levels: np.ndarray) -> str:

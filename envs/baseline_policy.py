@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from servegym.baselines.systems import System, find_system, parsed_number, settings_in
+from servegym.envs.actions import action_of
 from servegym.envs.agent import N_PAIRS
 from servegym.envs.batch import HEADROOM_PARAMS, Batch
 from servegym.envs.options import Options
-from servegym.envs.spaces import MATRICES
 from servegym.simulator.build import STREAM_KEYS, random_stream
 from servegym.simulator.calls import (
     call_admission,
@@ -107,8 +107,7 @@ class BaselinePolicy:
             return len(self._places()) > 1
         if not isinstance(observation, dict):
             return np.ndim(observation) > 1
-        part, array = next(iter(observation.items()))
-        return np.ndim(array) > (2 if part in MATRICES else 1)
+        return np.ndim(next(iter(observation.values()))) > 1
 
 
 def deciders_of(options: Options, baseline: str | Policy | System) -> dict[str, Decider]:
@@ -191,7 +190,7 @@ class _Player:
     def act(self, batch: Batch, e: int) -> Any:
         """Return the action for the decision that waits; any when the episode is over."""
         if self.kind == "headroom":
-            return self._levels(batch.simulation(e))
+            return action_of(self._levels(batch.simulation(e)))
         if batch.episodes["is_over"][e]:
             return 0
         pointer = int(batch.episodes["state_pointer"][e])
@@ -252,13 +251,13 @@ class _Player:
         action = ask_scaling(pointer, a.address, a.params, a.memory, a.stream) + 1
         return action if batch.table.masks[e, action] else 1  # the engine ignores what cannot be
 
-    def _levels(self, simulation: Simulation) -> np.ndarray:
+    def _levels(self, simulation: Simulation) -> list[float]:
         for decider in self.deciders.values():
             assert decider.policy is not None
             names = [param.name for param in decider.policy.params]
             if all(name in names for name in HEADROOM_PARAMS):
                 values = decider.policy.param_values(decider.params, simulation.trace)
-                return np.array([values[names.index(name)] for name in HEADROOM_PARAMS], np.float32)
+                return [float(values[names.index(name)]) for name in HEADROOM_PARAMS]
         raise ValueError("no part of the system has headroom (peak, decay); try 'n-tier'")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from servegym.envs.actions import describe
+from servegym.envs.actions import describe, levels_of
 from servegym.envs.episode import (
     ANSWER,
     BEGIN,
@@ -171,7 +171,7 @@ class Batch:
     def answer(self, e: int, action: np.ndarray, is_strict: bool) -> None:
         """Let sub-environment e take a checked action at the next `play`; strict: ValueError if it is masked."""
         if self.options.kind == "headroom":
-            self.table.levels[e] = action
+            self.table.levels[e] = levels_of(action)
         else:
             if is_strict and not self.table.masks[e, action] and not self.episodes["is_over"][e]:
                 legal = np.flatnonzero(self.table.masks[e]).tolist()
@@ -182,7 +182,7 @@ class Batch:
     def answer_all(self, actions: np.ndarray, who: np.ndarray, is_strict: bool) -> None:
         """Let all sub-environments take checked actions at the next `play`; strict: none of `who` may be masked."""
         if self.options.kind == "headroom":
-            self.table.levels[:] = actions
+            self.table.levels[:] = levels_of(actions)
             return
         if is_strict:
             legal = self.table.masks[np.arange(len(self)), actions] != 0

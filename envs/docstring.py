@@ -29,11 +29,11 @@ HEADINGS = (
     "Version History",
     "References",
 )
-TABLES = {  # part of an observation: shape and columns
-    "cluster": ("(C,)", CLUSTER_FEATURES),
-    "instances": ("(M, F)", INSTANCE_FEATURES),
-    "queues": ("(K, Q)", QUEUE_FEATURES),
-    "request": ("(R,)", REQUEST_FEATURES),
+TABLES = {  # part of an observation: how it is laid out, and columns
+    "cluster": ("C values", CLUSTER_FEATURES),
+    "instances": ("M instances of F values, one after the other", INSTANCE_FEATURES),
+    "queues": ("K queues of Q values, one after the other", QUEUE_FEATURES),
+    "request": ("R values", REQUEST_FEATURES),
 }
 
 

@@ -16,14 +16,16 @@ class HeadroomEnv(ServingEnv):
 
     ## Action Space
 
-    `Box([0, 0], [0.5, 10], (2,), float32)`. Every action is legal; NaN or one out of bounds raises `ValueError`.
+    `Box(-1, 1, (2,), float32)`. Every action is legal; NaN or one out of bounds raises `ValueError`. -1 stands for 0
+    and 1 for the highest value, linearly; values are rounded to 6 decimals.
 
-    | Num | Action | Min | Max | Unit                                        |
-    | --- | ------ | --- | --- | ------------------------------------------- |
-    | 0   | peak   | 0   | 0.5 | of an instance's KV blocks, kept for tier 0 |
-    | 1   | decay  | 0   | 10  | exponent from the first tier to the last    |
+    | Num | Action | At -1 | At 1 | Unit                                        |
+    | --- | ------ | ----- | ---- | ------------------------------------------- |
+    | 0   | peak   | 0     | 0.5  | of an instance's KV blocks, kept for tier 0 |
+    | 1   | decay  | 0     | 10   | exponent from the first tier to the last    |
 
-    The paper's values are peak 0.2 and decay 2.5.
+    The paper's values, peak 0.2 and decay 2.5, are the action [-0.2, -0.5];
+    `servegym.envs.actions.action_of([peak, decay])` gives that of others.
 
     ## Rewards
 

@@ -50,6 +50,7 @@ HOLD_UNTIL_HORIZON_S = 1e6
 LEAST_INTERVAL_S = 1e-6  # as ClusterConfig's
 MOST_PAIRS = 2**31 - 1
 HEADROOM_PARAMS = ("peak", "decay")
+HEADROOM_HIGHEST = (0.5, 10.0)
 
 
 @dataclass(frozen=True, eq=False)

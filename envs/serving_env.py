@@ -40,11 +40,12 @@ class ServingEnv(gymnasium.Env):
 
     ## Observation Space
 
-    A `Dict` of `Box(0, 10, shape, float32)`: `cluster`, `instances`, `queues` and `request`, in this order. A value
-    is the quantity in its unit, divided by a scale and clipped into [0, 10]. It is what a router can see: metrics as
-    the instances last reported them (`metrics_interval_s`), predicted lengths. What depends on a request is 0 where
-    the decision is about no single one, and all of `request` is then 0. `flatten=True`: one Box, the parts one after
-    the other. `mask_in_observation=True`: one key more, `action_mask`, `MultiBinary`. `features` chooses columns.
+    A `Dict` of vectors, `Box(0, 10, (n,), float32)`: `cluster`, `instances`, `queues` and `request`, in this order;
+    `observation["instances"].reshape(M, F)` has a row an instance. A value is the quantity in its unit, divided by a
+    scale and clipped into [0, 10]. It is what a router can see: metrics as the instances last reported them
+    (`metrics_interval_s`), predicted lengths. What depends on a request is 0 where the decision is about no single
+    one, and all of `request` is then 0. `flatten=True`: one Box, the parts one after the other.
+    `mask_in_observation=True`: one key more, `action_mask`, `MultiBinary`. `features` chooses columns.
 
     ## Rewards
 

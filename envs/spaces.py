@@ -8,28 +8,21 @@ from gymnasium import spaces
 
 from servegym.baselines.features import LIMIT
 from servegym.envs.observation import PARTS
-from servegym.envs.options import Options
+from servegym.envs.options import HEADROOM_PARAMS, Options
 
 MASK = "action_mask"
-MATRICES = ("instances", "queues")  # parts with a row each; the others are one row
-HIGHEST_PEAK, HIGHEST_DECAY = 0.5, 10.0  # headroom
 
 
 def action_space(options: Options) -> spaces.Space:
-    """Return Discrete(actions), for headroom Box [peak, decay]."""
+    """Return Discrete(actions), for headroom Box(-1, 1): peak and decay (actions.levels_of)."""
     if options.kind == "headroom":
-        return spaces.Box(
-            np.zeros(2, np.float32),
-            np.array([HIGHEST_PEAK, HIGHEST_DECAY], np.float32),
-            dtype=np.float32,
-        )
+        return spaces.Box(-1.0, 1.0, (len(HEADROOM_PARAMS),), np.float32)
     return spaces.Discrete(options.n_actions)
 
 
 def part_shape(options: Options, part: str) -> tuple[int, ...]:
-    """Return the shape of one part of an observation: rows and features, or features alone."""
-    n_features = len(options.features[part])
-    return (options.rows[part], n_features) if part in MATRICES else (n_features,)
+    """Return the shape of one part of an observation, a vector: its rows, one after the other."""
+    return (options.rows[part] * len(options.features[part]),)
 
 
 def observed_parts(options: Options) -> list[str]:

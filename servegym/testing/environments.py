@@ -167,7 +167,8 @@ def _check_mask_is_observed(
         inner.options.kind, ("", "")
     )
     if part in observation and name in inner.options.features[part]:
-        seen = observation[part][:, inner.options.features[part].index(name)]
+        names = inner.options.features[part]
+        seen = observation[part].reshape(-1, len(names))[:, names.index(name)]
         assert is_same(seen != 0, mask), f"mask = {mask}, but {part} show {name} = {seen}"
 
 

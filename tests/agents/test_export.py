@@ -17,7 +17,7 @@ from servegym.agents.export import (
     tensors_of_network,
     write_network,
 )
-from servegym.agents.set_policy import ACCEPTS, NOT_ACCEPTING, SHARPNESS, SetNetwork
+from servegym.agents.set_policy import ACCEPTS, NOT_ACCEPTING, SHARPNESS, SetNetwork, rows_of
 from servegym.baselines.features import LIMIT, N_CLUSTER, N_INSTANCE, N_REQUEST
 from servegym.baselines.learned import write_checkpoint
 from servegym.baselines.learned.set_mlp import set_logits
@@ -97,9 +97,11 @@ def test_an_episode_played_by_torch_in_an_environment_is_the_native_run():
     trace, config = env.batch.simulation().trace, env.vector.options.config
     seed, done = env.batch.episode_seeds[0], False
     while not done:
-        rows = [torch.from_numpy(seen[part]) for part in ("instances", "request", "cluster")]
+        instances, *others = (
+            torch.from_numpy(seen[p]) for p in ("instances", "request", "cluster")
+        )
         with torch.no_grad():
-            logits = network(*rows)
+            logits = network(rows_of(instances), *others)
         seen, _, dones, _ = env.step(logits.argmax(1).numpy())
         done = bool(dones[0])
     played = env.vector.results()[0]

@@ -23,6 +23,7 @@ from servegym.agents.set_policy import (
     SetActorCritic,
     SetNetwork,
     SetPolicy,
+    rows_of,
     tensors_of,
 )
 from servegym.baselines.features import N_CLUSTER, N_INSTANCE, N_REQUEST
@@ -187,7 +188,7 @@ def test_plain_ppo_samples_no_illegal_action_either():
     for _ in range(200):
         masks = env.action_masks()
         actions, _ = model.predict(seen, deterministic=False)
-        over = ~seen["instances"][:, :, ACCEPTS].any(1)
+        over = ~rows_of(seen["instances"])[:, :, ACCEPTS].any(1)
         assert (masks[np.arange(8), actions] | over).all()
         n_forbidding += int((~masks).sum())
         seen, *_ = env.step(actions)
@@ -201,7 +202,7 @@ def test_a_fleet_env_shows_what_its_environments_show():
     np.testing.assert_array_equal(seen[EXISTS], [[1, 1, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]])
     seen, rewards, _, _ = env.step(np.array([0, 1, 2, 2]))
     inner = env.envs[0].vector.batch.split(env.envs[0].vector.batch.table.observations)
-    np.testing.assert_array_equal(seen["instances"][:2, :2], inner["instances"])
+    np.testing.assert_array_equal(seen["instances"][:2, :2], rows_of(inner["instances"]))
     assert not seen["instances"][:2, 2].any()
     paid = env.envs[1].vector.batch.table.outcomes[0]
     np.testing.assert_array_equal(rewards[2:], paid.astype(np.float32))

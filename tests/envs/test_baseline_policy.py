@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import servegym
+from servegym.envs.actions import action_of, levels_of
 from servegym.envs.baseline_policy import BaselinePolicy
 from servegym.simulator.policy import policy_names
 
@@ -130,6 +131,14 @@ def test_constant_headroom_is_the_native_run_with_these_parameters(cluster):
     system = "n-tier:peak=.3,decay=2"
     env, records = played("Headroom", CLUSTERS[cluster], system, system="n-tier")
     assert_native(env, records, system, CLUSTERS[cluster])
+
+
+def test_headroom_of_a_few_decimals_is_met_exactly():
+    np.testing.assert_array_equal(action_of([0.2, 2.5]), np.array([-0.2, -0.5], np.float32))
+    np.testing.assert_array_equal(levels_of(np.array([[-1, -1], [1, 1]])), [[0, 0], [0.5, 10]])
+    for k in range(501):
+        wanted = [k / 1000, k / 50]
+        assert levels_of(action_of(wanted)).tolist() == wanted
 
 
 def test_a_second_episode_begins_the_baseline_anew():

@@ -316,7 +316,7 @@ def test_lists_say_how_parameters_are_given(capsys: Capture):
         "estimators": "constant  Predict the same output tokens for every request. "
         "[tokens=<from the trace>, 1 to 1,073,741,824 tokens]",
         "scenarios": "tight      kv_blocks=6,000, max_num_seqs=128",
-        "envs": "by default Discrete(4); sees cluster (5,), instances (4, 19), queues (1, 8), request (6,); "
+        "envs": "by default Discrete(4); sees cluster (5,), instances (76,), queues (8,), request (6,); "
         "reward latency",
         "arrivals": "on-off         Poisson bursts of mean length on_s, with silences of mean length off_s between "
         "them. [on_s=X] [off_s=X]",
@@ -347,7 +347,7 @@ def test_lists_are_also_json(capsys: Capture):
     assert list(envs) == env_ids() and all(each["step"] for each in envs.values())
     admission = envs["servegym/Admission-v0"]
     assert (admission["action_space"], admission["reward"]) == ("Discrete(3)", "slo")
-    assert admission["observation_shape"]["queues"] == [1, 8]  # one tier, eight columns
+    assert admission["observation_shape"]["queues"] == [8]  # one tier, eight columns
 
 
 def test_a_grid_is_one_comparison_for_each_workload_and_load(tmp_path: Path, capsys: Capture):
