@@ -13,7 +13,6 @@ from numba import float32, float64, int8, int64, types, uint64
 from servegym.envs.agent import IS_ANSWERED, N_PAIRS, PAIRS, chosen_request
 from servegym.envs.observation import observe
 from servegym.simulator.calls import (
-    call_catch_up,
     call_dispatch,
     call_queue,
     call_run,
@@ -35,7 +34,6 @@ from servegym.simulator.state import (
     ACTIVE,
     ADMISSION,
     ASKED,
-    COUNTS,
     DISPATCH,
     DRAINING,
     MIGRATION,
@@ -52,10 +50,12 @@ from servegym.simulator.views import (
     ACCEPT,
     HOLD,
     REJECT,
+    counted,
     is_accepting,
     is_active,
     is_draining,
     is_ready,
+    measured,
     n_instances,
     queue_head,
     queue_length,
@@ -204,7 +204,7 @@ def _play_one(table, e, episode):
             state.shared[0].asked_request = NO_REQUEST
         elif episode.status != ASKED:
             return
-        _catch_up(episode, state)
+        _catch_up(state)
     if episode.n_steps > 0:
         _pay(episode, state)
     observe(table, e, episode, state)
@@ -251,12 +251,17 @@ def _is_drained(state):
 
 
 @kernel
-def _catch_up(episode, state):
-    """Bring all instances to the decision, so that what has ended by then has accrued."""
-    shared = state.shared[0]
-    for i in range(state.instances.shape[0]):
-        if state.instances[i].event_ps <= shared.now_ps:
-            call_catch_up(shared.catch_up_address, episode.state_pointer, i, shared.now_ps, COUNTS)
+def _catch_up(state):
+    """Bring all instances to the decision, so that what has ended by then has accrued.
+
+    To their blocks at once, which `observe` reads next, unless it reads a refresh.
+    """
+    cluster, is_refreshed = view_of(state), state.shared[0].metrics_interval_ps > 0
+    for i in range(n_instances(cluster)):
+        if is_refreshed:
+            counted(cluster, i)
+        else:
+            measured(cluster, i)
 
 
 @kernel
