@@ -23,7 +23,7 @@ from servegym.envs.episode import (
 )
 from servegym.envs.observation import INSTANCES
 from servegym.envs.options import HEADROOM_PARAMS, Options
-from servegym.envs.spaces import split
+from servegym.envs.spaces import places, split
 from servegym.simulator import state as layout
 from servegym.simulator.build import STREAM_KEYS, packed_size, random_stream, records
 from servegym.simulator.result import Result, result_of
@@ -44,6 +44,7 @@ class Batch:
         self.n_begun = [0] * n  # episodes
         fallback, config = options.fallback, options.config
         columns = options.columns
+        self.places = places(options)
         self.table = Table(
             episodes=records(n, EPISODE),
             actions=np.zeros(n, np.int64),
@@ -219,7 +220,7 @@ class Batch:
 
     def split(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Return the parts of observations, float32[..., D], as views."""
-        return split(self.options, flat)
+        return split(self.places, flat)
 
     def result(self, e: int, name: str) -> Result:
         """Return the Result of a sub-environment's episode up to now."""

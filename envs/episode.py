@@ -12,8 +12,8 @@ from numba import float32, float64, int8, int64, types, uint64
 
 from servegym.envs.agent import IS_ANSWERED, N_PAIRS, PAIRS, chosen_request
 from servegym.envs.observation import observe
+from servegym.envs.prefetch import prefetch
 from servegym.simulator.calls import (
-    call_catch_up,
     call_dispatch,
     call_queue,
     call_run,
@@ -35,7 +35,6 @@ from servegym.simulator.state import (
     ACTIVE,
     ADMISSION,
     ASKED,
-    COUNTS,
     DISPATCH,
     DRAINING,
     MIGRATION,
@@ -52,10 +51,12 @@ from servegym.simulator.views import (
     ACCEPT,
     HOLD,
     REJECT,
+    counted,
     is_accepting,
     is_active,
     is_draining,
     is_ready,
+    measured,
     n_instances,
     queue_head,
     queue_length,
@@ -66,6 +67,8 @@ KINDS = ("dispatch", "admission", "ordering", "serve", "migration", "scaling", "
 TO_DISPATCH, TO_ADMIT, TO_ORDER, TO_SERVE, TO_MIGRATE, TO_SCALE, TO_SET_HEADROOM = range(7)
 
 TERMS = ("latency", "weighted_latency", "slo", "ttft")  # of rewards
+
+BUSY_LINES = 4  # of an INSTANCE, that most decisions read or write
 
 # Rows of outcomes.
 REWARD, ELAPSED, TERMINATED, TRUNCATED, ILLEGAL, FIRST_TERM = range(6)
@@ -161,6 +164,8 @@ def _play(table, is_answered):
     n_stuck = 0
     for e in range(table.episodes.shape[0]):
         episode = table.episodes[e]
+        if e + 1 < table.episodes.shape[0]:
+            _expect(table.episodes[e + 1])
         if episode.todo == IDLE:
             if not is_answered:
                 continue
@@ -171,6 +176,17 @@ def _play(table, is_answered):
         _tell(table.outcomes, e, episode)
         n_stuck += not is_done
     return n_stuck
+
+
+@kernel
+def _expect(episode):
+    """Ask for the instances of a sub-environment that is played after the present one."""
+    if episode.state_pointer == 0:
+        return  # none yet
+    instances = state_at(episode.state_pointer).instances
+    for i in range(instances.shape[0]):
+        for line in range(BUSY_LINES):
+            prefetch(instances, i, line)
 
 
 @kernel
@@ -204,7 +220,7 @@ def _play_one(table, e, episode):
             state.shared[0].asked_request = NO_REQUEST
         elif episode.status != ASKED:
             return
-        _catch_up(episode, state)
+        _catch_up(state)
     if episode.n_steps > 0:
         _pay(episode, state)
     observe(table, e, episode, state)
@@ -251,12 +267,23 @@ def _is_drained(state):
 
 
 @kernel
-def _catch_up(episode, state):
-    """Bring all instances to the decision, so that what has ended by then has accrued."""
-    shared = state.shared[0]
-    for i in range(state.instances.shape[0]):
-        if state.instances[i].event_ps <= shared.now_ps:
-            call_catch_up(shared.catch_up_address, episode.state_pointer, i, shared.now_ps, COUNTS)
+def _catch_up(state):
+    """Bring all instances to the decision, so that what has ended by then has accrued.
+
+    To their blocks at once, which `observe` reads next, unless it reads a refresh. What else it reads is asked for.
+    """
+    cluster, is_refreshed = view_of(state), state.shared[0].metrics_interval_ps > 0
+    outlooks = centre(state).outlooks
+    for i in range(n_instances(cluster)):
+        prefetch(outlooks, i, 0)
+        prefetch(outlooks, i, 1)
+        instance = counted(cluster, i) if is_refreshed else measured(cluster, i)
+        prefetch(state.slots, instance.first_slot + instance.n_decoding, 0)
+    for i in range(n_instances(cluster)):
+        instance = state.instances[i]
+        if instance.n_running > instance.n_decoding:
+            first = state.slots[instance.first_slot + instance.n_decoding]
+            prefetch(state.requests, np.int64(first.request), 1)  # its tokens
 
 
 @kernel

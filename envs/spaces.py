@@ -3,12 +3,16 @@
 Observations are float32 in [0, LIMIT], a Dict of parts, or one flat Box in the order of gymnasium's `flatten`.
 """
 
+import math
+
 import numpy as np
 from gymnasium import spaces
 
 from servegym.baselines.features import LIMIT
 from servegym.envs.observation import PARTS
 from servegym.envs.options import HEADROOM_PARAMS, Options
+
+Places = dict[str, tuple[slice, tuple[int, ...]]]
 
 MASK = "action_mask"
 
@@ -46,12 +50,20 @@ def _box(shape: tuple[int, ...]) -> spaces.Box:
     return spaces.Box(0.0, LIMIT, shape, np.float32)
 
 
-def split(options: Options, flat: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the parts of observations float32[..., D] as views of them."""
-    parts, begin = {}, 0
+def places(options: Options) -> Places:
+    """Return where the observed parts lie in the last axis of a flat observation, and their shapes."""
+    found, begin = {}, 0
     for part in observed_parts(options):
         shape = part_shape(options, part)
-        end = begin + int(np.prod(shape))
-        parts[part] = flat[..., begin:end].reshape(*flat.shape[:-1], *shape)
+        end = begin + math.prod(shape)
+        found[part] = slice(begin, end), shape
         begin = end
-    return parts
+    return found
+
+
+def split(places: Places, flat: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the parts of observations float32[..., D] as views of them."""
+    return {
+        part: flat[..., place].reshape(*flat.shape[:-1], *shape)
+        for part, (place, shape) in places.items()
+    }

@@ -102,12 +102,12 @@ class ServingVectorEnv(VectorEnv):
         if not self._seeds:
             raise ResetNeeded("call reset() first")
         checked = check_actions(self.single_action_space, actions, self.num_envs)
-        if self._ended.any() and self.autoreset_mode == AutoresetMode.DISABLED:
+        has_ended = bool(self._ended.any())
+        if has_ended and self.autoreset_mode == AutoresetMode.DISABLED:
             ended = np.flatnonzero(self._ended).tolist()
             raise ResetNeeded(
                 f"episodes of {ended} are over; reset(options={{'reset_mask': ...}}) begins others"
             )
-        has_ended = bool(self._ended.any())
         self.batch.answer_all(checked, ~self._ended, self.is_strict)
         if has_ended:
             for e in np.flatnonzero(self._ended):
