@@ -3,16 +3,12 @@
 Observations are float32 in [0, LIMIT], a Dict of parts, or one flat Box in the order of gymnasium's `flatten`.
 """
 
-import math
-
 import numpy as np
 from gymnasium import spaces
 
 from servegym.baselines.features import LIMIT
 from servegym.envs.observation import PARTS
 from servegym.envs.options import HEADROOM_PARAMS, Options
-
-Places = dict[str, tuple[slice, tuple[int, ...]]]
 
 MASK = "action_mask"
 
@@ -24,22 +20,12 @@ def action_space(options: Options) -> spaces.Space:
     return spaces.Discrete(options.n_actions)
 
 
-def part_shape(options: Options, part: str) -> tuple[int, ...]:
-    """Return the shape of one part of an observation, a vector: its rows, one after the other."""
-    return (options.rows[part] * len(options.features[part]),)
-
-
-def observed_parts(options: Options) -> list[str]:
-    """Return the parts that have any feature chosen, in order."""
-    return [part for part in PARTS if options.features[part]]
-
-
 def observation_space(options: Options, flatten: bool, has_mask: bool) -> spaces.Space:
     """Return the space of one observation."""
     if flatten:
         return _box((options.n_observed,))
     parts: dict[str, spaces.Space] = {
-        part: _box(part_shape(options, part)) for part in observed_parts(options)
+        part: _box((place.stop - place.start,)) for part, place in places(options).items()
     }
     if has_mask:
         parts[MASK] = spaces.MultiBinary(options.n_actions)
@@ -50,20 +36,17 @@ def _box(shape: tuple[int, ...]) -> spaces.Box:
     return spaces.Box(0.0, LIMIT, shape, np.float32)
 
 
-def places(options: Options) -> Places:
-    """Return where the observed parts lie in the last axis of a flat observation, and their shapes."""
+def places(options: Options) -> dict[str, slice]:
+    """Return where each part that has any feature chosen lies in a flat observation, row after row."""
     found, begin = {}, 0
-    for part in observed_parts(options):
-        shape = part_shape(options, part)
-        end = begin + math.prod(shape)
-        found[part] = slice(begin, end), shape
+    for part in PARTS:
+        end = begin + options.rows[part] * len(options.features[part])
+        if end > begin:
+            found[part] = slice(begin, end)
         begin = end
     return found
 
 
-def split(places: Places, flat: np.ndarray) -> dict[str, np.ndarray]:
+def split(places: dict[str, slice], flat: np.ndarray) -> dict[str, np.ndarray]:
     """Return the parts of observations float32[..., D] as views of them."""
-    return {
-        part: flat[..., place].reshape(*flat.shape[:-1], *shape)
-        for part, (place, shape) in places.items()
-    }
+    return {part: flat[..., place] for part, place in places.items()}
