@@ -24,6 +24,7 @@ import safetensors.numpy
 import torch
 import tyro
 
+from servegym.agents.candidates import linear_space
 from servegym.agents.export import network_of_tensors, read_network, write_network
 from servegym.agents.fleets import FleetVecEnv
 from servegym.agents.objectives import find_objective
@@ -71,6 +72,8 @@ class Options:
     """Go on from OUT.state.*, with the same options."""
     start: str | None = None
     """Checkpoint (set-mlp) to begin with, as `--algo clone` writes it; without: from scratch."""
+    prior: Real = 0.3
+    """From scratch: the first linear score is CEM's first one times this, a sum of what a busy instance has more of."""
     steps: Whole = 8_388_608
     """Decisions in all."""
     validate_every: Whole = 250_000
@@ -98,7 +101,7 @@ class Options:
     epochs: Whole = 4
     """Passes over a rollout."""
     learning_rate: Real = 0.004
-    """Of Adam; falls linearly to 0, which it has at the last rollout: that one is played for nothing."""
+    """Of Adam; falls linearly, to 0 behind the last rollout."""
     horizon_s: Real = 20.0
     """Time over which rewards are discounted, by exp(-t / horizon), s of the cluster."""
     gae_lambda: Real = 1.0
@@ -152,8 +155,9 @@ class Options:
         for name in ("learning_rate", "horizon_s", "clip", "sharpen"):
             if not 0 < getattr(self, name) < np.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be > 0 and finite")
-        if not 0 <= self.entropy < np.inf:
-            raise ValueError(f"entropy = {self.entropy}; must be >= 0 and finite")
+        for name in ("entropy", "prior"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}; must be >= 0 and finite")
         if not 0 <= self.gae_lambda <= 1:
             raise ValueError(f"gae_lambda = {self.gae_lambda}; must be in [0, 1]")
 
@@ -210,11 +214,12 @@ def make_model(options: Options, algorithm: Algorithm, env: FleetVecEnv) -> Any:
             f"rollout = {options.rollout}; must be >= {least}, the decisions that the busiest fleet makes in "
             f"horizon_s = {options.horizon_s}, or nothing would be learned from it"
         )
+    rollout = env.num_envs * options.rollout / options.steps
     return algorithm.model(
         algorithm.policy,
         env,
-        # The last rollout may go beyond `steps`, where `left` is negative.
-        learning_rate=lambda left: options.learning_rate * max(left, 0.0),
+        # Of the decisions left when the rollout began: the last one would have 0, or less if it goes beyond `steps`.
+        learning_rate=lambda left: options.learning_rate * min(1.0, max(0.0, left + rollout)),
         n_steps=options.rollout,
         batch_size=options.batch,
         n_epochs=options.epochs,
@@ -247,7 +252,9 @@ class Run:
         self.model = make_model(options, algorithm, options.env())
         self.validation = Validation(options.mix(), options.objective)
         self.selection = Selection(self.validation, options.validate_every, self.save, options.undo)
-        if start is not None:
+        if start is None:
+            self.model.policy.actor.begin_with(options.prior * linear_space().start)
+        else:
             self.model.policy.actor.load_state_dict(start.state_dict())
         self.model.policy.actor.learn_network(options.network)
         if kept is not None:

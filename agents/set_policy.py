@@ -98,6 +98,11 @@ class SetNetwork(nn.Module):
         g = torch.relu(h @ of_own.T + common[:, None])
         return self.out(g).squeeze(2) - SHARPNESS * self.linear_score(instances, request)
 
+    def begin_with(self, score: np.ndarray) -> None:
+        """Set the linear score, float64[3F] in units (units.py) (mutates the weights)."""
+        with torch.no_grad():
+            self.skip.weight.copy_(torch.tensor(score).view(1, -1))
+
     def learn_network(self, wanted: bool) -> None:
         """Let everything be learned, or the linear score alone (mutates which parameters have gradients)."""
         for layer in (self.encoder, self.head, self.out):
