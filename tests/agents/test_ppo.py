@@ -15,7 +15,8 @@ import torch
 from servegym.agents import maskable_ppo, ppo, selection
 from servegym.agents.export import read_network, tensors_of_network, write_network
 from servegym.agents.scenarios import HELD_OUT_SEEDS, TRAINING_SEEDS, Mix
-from servegym.agents.set_policy import SetNetwork
+from servegym.agents.set_policy import SHARPNESS, UNITS, SetNetwork
+from servegym.agents.units import NAMES
 from servegym.baselines.learned import read_checkpoint
 from servegym.commands import train
 
@@ -120,12 +121,23 @@ def watch_validations(monkeypatch) -> list[dict[str, np.ndarray]]:
     return seen
 
 
-def test_a_rollout_beyond_the_last_step_is_not_learned_from(tmp_path, monkeypatch):
-    # 64 decisions a rollout: the second ends at 128, where 1 - 128 / 65 of the learning rate is left.
+@pytest.mark.parametrize("steps, expected", [(128, [1.0, 0.5]), (65, [1.0, 1 / 65])])
+def test_learning_rate_is_of_the_decisions_left_when_a_rollout_begins(steps, expected):
+    # 64 decisions a rollout. SB3 asks when it has ended, the second of 65 at 1 - 128 / 65.
+    options = ppo.Options(**FEW | {"steps": steps})
+    schedule = ppo.make_model(options, ppo.PLAIN, options.env()).lr_schedule
+    rates = [schedule(1 - done / steps) / options.learning_rate for done in (64, 128)]
+    np.testing.assert_allclose(rates, expected)
+
+
+def test_training_from_scratch_begins_with_a_score_that_knows_what_busy_is(tmp_path, monkeypatch):
     seen = watch_validations(monkeypatch)
-    ppo.train(ppo.Options(out=tmp_path / "out", **FEW | {"steps": 65, "sharpen": 1.0}), "")
-    assert (seen[1]["skip.weight"] != 0).any()
-    np.testing.assert_array_equal(seen[1]["skip.weight"], seen[2]["skip.weight"])
+    for prior in (0.0, 0.3):
+        ppo.train(ppo.Options(out=tmp_path / "out", **FEW | {"steps": 1, "prior": prior}), "")
+    weights = [each["skip.weight"][0] for each in (seen[0], seen[len(seen) // 2])]
+    assert not weights[0].any()
+    busy = [NAMES.index(name) for name in ("running", "prefill_tokens", "tokens_left")]
+    np.testing.assert_allclose((weights[1] * UNITS / SHARPNESS)[busy], 0.3 * 0.35, rtol=1e-6)
 
 
 def test_logits_are_sharpened_after_each_rollout_but_before_none(tmp_path, monkeypatch):
@@ -217,6 +229,7 @@ def test_a_validation_run_that_fails_is_none_in_the_card(tmp_path, monkeypatch):
         ({"learning_rate": 0.0}, "learning_rate = 0.0; must be > 0"),
         ({"learning_rate": float("inf")}, "learning_rate = inf; must be > 0 and finite"),
         ({"entropy": float("nan")}, "entropy = nan; must be >= 0 and finite"),
+        ({"prior": -0.1}, "prior = -0.1; must be >= 0 and finite"),
         ({"sharpen": 0.0}, "sharpen = 0.0; must be > 0 and finite"),
         ({"replicas": 0}, "replicas = 0; must be >= 1"),
         ({"hidden": 2000}, "hidden = 2000; must be in 1 .. 1024"),
