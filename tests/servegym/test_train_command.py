@@ -1,6 +1,8 @@
 """`servegym train`: the whole command, small, and what is wrong in one line."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from servegym.__main__ import main
-from servegym.commands.train import ALGORITHMS, SUMMARIES, reserved
+from servegym.baselines.learned import read_checkpoint, write_checkpoint
+from servegym.commands import train
+from servegym.commands.train import ALGORITHMS, OF_SERVE, SUMMARIES, reserved
 
 SMALL = ["--generations", "1", "--candidates", "4", "--elite", "2", "--requests", "200"]
 SMALL += ["--burst-requests", "0", "--instances", "2", "--workloads", "azure-conv"]
@@ -30,6 +34,32 @@ def test_a_policy_is_trained_and_compared(tmp_path, capsys):
     arguments = ["compare", "--systems", systems, "--instances", "2", "--load", ".9"]
     assert main([*arguments, "--seeds", "1", "--requests", "200"]) == 0
     assert "learned" in capsys.readouterr().out
+
+
+PAGES = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("page", ["training", "serve", "learned"])
+def test_commands_of_the_pages_are_taken(page, tmp_path, monkeypatch):
+    """Whole commands, in blocks or in backticks, are parsed and checked; nothing is trained."""
+    text = (PAGES / f"{page}.md").read_text().replace("\\\n", " ")
+    commands = re.findall(
+        r"^    (servegym train .*)$|`(servegym train [^`]*--out[^`]*)`", text, re.M
+    )
+    assert commands
+    trained = []
+    for module in {*ALGORITHMS.values(), *OF_SERVE.values()}:
+        monkeypatch.setattr(
+            train.imported(module),
+            "train",
+            lambda options, _: trained.append(options) or {"file": "x"},
+        )
+    monkeypatch.chdir(tmp_path)
+    teacher = read_checkpoint("dispatch-mean-e2e")
+    write_checkpoint(tmp_path / "out/mine", teacher.tensors, teacher.card)
+    for block, inline in commands:
+        assert main(shlex.split(block or inline)[1:]) == 0
+    assert len(trained) == len(commands)
 
 
 def test_only_the_file_is_printed(tmp_path, capsys):
