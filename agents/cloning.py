@@ -22,8 +22,9 @@ from torch.nn.functional import cross_entropy
 from servegym.agents.evaluation import as_json
 from servegym.agents.export import tensors_of_network, write_network
 from servegym.agents.fleets import FleetVecEnv
-from servegym.agents.ppo import Real, Whole, check_hidden
+from servegym.agents.ppo import check_hidden
 from servegym.agents.scenarios import Mix
+from servegym.agents.search import Real, Whole
 from servegym.agents.selection import REFERENCE, Validation
 from servegym.agents.set_policy import HIDDEN, SetActorCritic, tensors_of
 from servegym.agents.training_state import note

@@ -17,12 +17,11 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
 import torch
-import tyro
 
 from servegym.agents.candidates import linear_space
 from servegym.agents.export import network_of_tensors, read_network, write_network
@@ -30,6 +29,7 @@ from servegym.agents.fleets import FleetVecEnv
 from servegym.agents.objectives import find_objective
 from servegym.agents.rollouts import FORGOTTEN, PairedRolloutBuffer
 from servegym.agents.scenarios import Mix
+from servegym.agents.search import Real, Whole
 from servegym.agents.selection import REFERENCE, Selection, Validation
 from servegym.agents.set_policy import HIDDEN, SetPolicy
 from servegym.agents.training_state import note, read_kept
@@ -42,8 +42,6 @@ from stable_baselines3 import PPO  # isort: skip  # after fleets, which names th
 from stable_baselines3.common.callbacks import BaseCallback  # isort: skip
 
 DECISIONS = ("dispatch",)
-Whole = Annotated[int, tyro.conf.arg(metavar="N")]
-Real = Annotated[float, tyro.conf.arg(metavar="X")]
 
 
 class Algorithm(NamedTuple):

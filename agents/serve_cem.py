@@ -10,7 +10,7 @@ Source: as cem.py. Left out: as there; other objectives.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -19,8 +19,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from servegym.agents.cem import FEW_MEANS, Real, Search, Whole, read_state, save, state_file
 from servegym.agents.evaluation import pool_of
+from servegym.agents.search import (
+    FEW_MEANS,
+    Real,
+    Search,
+    SearchOptions,
+    Whole,
+    card_of,
+    kept_when_interrupted,
+    read_state,
+    save,
+)
 from servegym.agents.serve_cases import ServeCase, training_cases, validation_cases
 from servegym.agents.training_state import note
 from servegym.baselines.learned import serve_linear, write_checkpoint
@@ -48,59 +58,25 @@ FIRST_DEVIATIONS = {name: 0.7 for name in ("tier_0", "tier_1", "tier_2", "tier_3
 
 
 @dataclass(kw_only=True)
-class Options:
+class Options(SearchOptions):
     """What to train, and how; the defaults are what the shipped policy was trained with."""
 
     objective: Literal["goodput"] = "goodput"
     """Requests within the SLO (TTFT and TPOT), each times 2^-tier."""
-    seed: Whole = 0
-    """Of the search and of its training cases."""
     out: Path = Path("out/serve")
-    """Where the checkpoint goes: OUT.safetensors and OUT.json; OUT.state.json while it trains."""
-    resume: bool = False
-    """Go on from OUT.state.json, with the same options."""
-    workers: Whole = 2
-    """Processes; the result does not depend on it."""
     generations: Whole = 60
-    """How often candidates are drawn, played and ranked."""
-    candidates: Whole = 32
-    """Candidates a generation."""
     elite: Whole = 10
-    """How many of them the next mean and deviation come from."""
     deviation: Real = 0.35
-    """First deviation of most weights."""
     least_deviation: Real = 0.03
-    """What deviations do not fall below."""
-    mean_step: Real = 0.8
-    """How far the mean moves towards that of the elite, in (0, 1]."""
     deviation_step: Real = 0.2
-    """How far deviations move, in (0, 1]."""
     requests: Whole = 6_000
     """Requests of a case."""
 
     def check(self) -> None:
         """ValueError for what cannot be trained."""
-        for name in ("generations", "candidates", "elite", "workers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
-        if self.candidates % 2:
-            raise ValueError(f"candidates = {self.candidates}; must be even")
-        if self.elite > self.candidates:
-            raise ValueError(f"elite = {self.elite}; must be <= candidates = {self.candidates}")
-        for name in ("mean_step", "deviation_step"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} = {getattr(self, name)}; must be in (0, 1]")
-        if not 0 <= self.least_deviation <= self.deviation:
-            raise ValueError(
-                f"least_deviation = {self.least_deviation}; must be in 0 .. deviation = {self.deviation}"
-            )
+        super().check()
         if self.requests < 2:
             raise ValueError(f"requests = {self.requests}; must be >= 2")
-
-    def identity(self) -> dict[str, Any]:
-        """Return what a search that goes on must have been started with, in plain JSON."""
-        free = {"out", "resume", "workers", "generations"}
-        return {name: value for name, value in asdict(self).items() if name not in free}
 
 
 def start_of(options: Options) -> Search:
@@ -208,42 +184,37 @@ def train(options: Options, command: str) -> dict[str, Any]:
     kept = read_state(options) if options.resume else None
     search = start_of(options) if kept is None else Search.from_json(kept)
     spent_s = 0.0 if kept is None else kept["wall_s"]
-    with pool_of(options.workers) as pool:
+    with pool_of(options.workers) as pool, kept_when_interrupted(options, search):
         play = partial(all_missed, pool=pool)
-        try:
-            while search.generation < options.generations:
-                cases = training_cases(options.seed, search.generation, options.requests)
-                candidates = search.ask(options.seed, options.candidates)
-                missed = play([*candidates, search.mean, None], cases)
-                costs = cost_of(missed)
-                search.tell(candidates, costs[:-2], options)
-                wall_s = spent_s + time.monotonic() - begun_s
-                save(options, search, wall_s)
-                left_s = wall_s / search.generation * (options.generations - search.generation)
-                change = np.exp(costs[-2] - costs[-1]) - 1.0
-                note(
-                    f"{search.generation}/{options.generations} generations, {wall_s:.0f} s, about {left_s:.0f} s "
-                    f"left: misses {change:+.1%} of strict priority's, deviation {search.spread_left:.3f}"
-                )
-        except KeyboardInterrupt:
+        while search.generation < options.generations:
+            cases = training_cases(options.seed, search.generation, options.requests)
+            change = advance(search, options, partial(play, cases=cases))
+            wall_s = spent_s + time.monotonic() - begun_s
+            save(options, search, wall_s)
+            left_s = wall_s / search.generation * (options.generations - search.generation)
             note(
-                f"{search.generation} generations are in {state_file(options)}; go on with --resume"
+                f"{search.generation}/{options.generations} generations, {wall_s:.0f} s, about {left_s:.0f} s "
+                f"left: misses {change:+.1%} of strict priority's, deviation {search.spread_left:.3f}"
             )
-            raise
         vector, evaluation = choose(search, play, options.requests)
-    card = {
-        "decision": DESIGN[0],
-        "architecture": DESIGN[1],
+    told = {
         "objective": options.objective,
-        "algorithm": "cem",
         "command": command,
-        "seed": options.seed,
         "wall_s": round(spent_s + time.monotonic() - begun_s, 1),
-        "trained_on": options.identity() | {"generations": search.generation},
         "evaluation": evaluation,
     }
+    design = {"decision": DESIGN[0], "architecture": DESIGN[1]}
+    card = card_of(options, search, design, told)
     file = write_checkpoint(options.out, serve_linear.unpack(vector), card)
     return {"file": str(file)} | card
+
+
+def advance(search: Search, options: Options, missed_by: Callable[..., np.ndarray]) -> float:
+    """Play one generation and move on; return how much more than strict priority the mean misses, a share of it."""
+    candidates = search.ask(options.seed, options.candidates)
+    costs = cost_of(missed_by([*candidates, search.mean, None]))
+    search.tell(candidates, costs[:-2], options)
+    return np.exp(costs[-2] - costs[-1]) - 1.0
 
 
 def choose(search: Search, play: Any, requests: int) -> tuple[np.ndarray, dict[str, Any]]:

@@ -189,7 +189,7 @@ def test_there_must_be_a_state_to_resume(tmp_path):
         ({"mean_step": 0.0}, "mean_step = 0.0"),
         ({"least_deviation": 1.0}, "least_deviation = 1.0"),
         ({"workers": 0}, "workers = 0"),
-        ({"hidden": 5000}, "hidden = 5000; must be <= 1024"),
+        ({"hidden": 5000}, "hidden = 5000; must be in 1 .. 1024"),
         ({"deviation": float("inf")}, "deviation = inf"),
         ({"loads": (0.9, float("inf"))}, "loads = .0.9, inf.; must be the least and the largest"),
     ],
