@@ -212,12 +212,12 @@ def make_model(options: Options, algorithm: Algorithm, env: FleetVecEnv) -> Any:
             f"rollout = {options.rollout}; must be >= {least}, the decisions that the busiest fleet makes in "
             f"horizon_s = {options.horizon_s}, or nothing would be learned from it"
         )
-    rollout = env.num_envs * options.rollout / options.steps
+    share = env.num_envs * options.rollout / options.steps  # of a rollout
     return algorithm.model(
         algorithm.policy,
         env,
         # Of the decisions left when the rollout began: the last one would have 0, or less if it goes beyond `steps`.
-        learning_rate=lambda left: options.learning_rate * min(1.0, max(0.0, left + rollout)),
+        learning_rate=lambda left: options.learning_rate * min(1.0, max(0.0, left + share)),
         n_steps=options.rollout,
         batch_size=options.batch,
         n_epochs=options.epochs,

@@ -214,7 +214,7 @@ class SetPolicyParts(BasePolicy):
         kwargs |= {"features_extractor_class": Rows}
         space = args[0] if args else kwargs["observation_space"]
         actions = args[1] if len(args) > 1 else kwargs["action_space"]
-        check_observations(space, int(actions.n))
+        check_spaces(space, actions)
         super().__init__(*args, **kwargs)
 
     def _build(self, lr_schedule: Any) -> None:
@@ -254,15 +254,21 @@ def with_rows(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return parts if instances.ndim == 3 else parts | {"instances": rows_of(instances)}
 
 
-def check_observations(space: spaces.Space, n_instances: int) -> None:
-    """ValueError unless observations have whole rows of instances, the request and the cluster."""
+def check_spaces(space: spaces.Space, actions: spaces.Space) -> None:
+    """ValueError unless observations have instances, request and cluster in whole rows, and actions are instances."""
     for part, features in ROWS.items():
-        n_rows = n_instances if part == "instances" else 1
         found = space.spaces.get(part) if isinstance(space, spaces.Dict) else None
-        if found is None or np.prod(found.shape or 0) != n_rows * len(features):
+        size = 0 if found is None else int(np.prod(found.shape or 0))
+        n_rows = size // len(features) if part == "instances" else 1
+        if size == 0 or size != n_rows * len(features):
             raise ValueError(
                 f"observations are {space}; the set policy needs flatten=False and all {len(features)} "
                 f"features of {part}"
+            )
+        if part == "instances" and actions != spaces.Discrete(n_rows):
+            raise ValueError(
+                f"actions are {actions}; the set policy chooses one of the instances, for which observations have "
+                f"{size} values, {len(features)} each"
             )
 
 

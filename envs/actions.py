@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from servegym.envs.options import HEADROOM_HIGHEST, Options
+from servegym.envs.options import HEADROOM_HIGHEST, HEADROOM_PARAMS, Options
 
 HALF_LEVELS = np.array(HEADROOM_HIGHEST) / 2
 LEVEL_DECIMALS = 6  # about what float32 can tell apart
@@ -65,7 +65,10 @@ def levels_of(actions: np.ndarray) -> np.ndarray:
 
 
 def action_of(levels: Any) -> np.ndarray:
-    """Return the action, float32[2], that sets headroom's [peak, decay]."""
+    """Return the action, float32[2], that sets headroom's [peak, decay]; ValueError for what no action sets."""
+    for name, value, highest in zip(HEADROOM_PARAMS, levels, HEADROOM_HIGHEST, strict=True):
+        if not 0 <= value <= highest:
+            raise ValueError(f"{name} = {value}; Headroom-v0 sets 0 .. {highest:g}")
     return (np.asarray(levels, np.float64) / HALF_LEVELS - 1.0).astype(np.float32)
 
 

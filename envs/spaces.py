@@ -47,6 +47,6 @@ def places(options: Options) -> dict[str, slice]:
     return found
 
 
-def split(places: dict[str, slice], flat: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the parts of observations float32[..., D] as views of them."""
-    return {part: flat[..., place] for part, place in places.items()}
+def split(parts: dict[str, slice], flat: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the parts of observations float32[..., D], which lie at these places, as views of them."""
+    return {part: flat[..., place] for part, place in parts.items()}

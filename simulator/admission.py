@@ -7,7 +7,7 @@ from servegym.simulator.kernel import cold_kernel, kernel
 from servegym.simulator.outlook_follow import follow_seat, is_followed
 from servegym.simulator.seats import note_seat_change
 from servegym.simulator.state import NO_REQUEST
-from servegym.simulator.waiting import pop_waiting, return_waiting
+from servegym.simulator.waiting import pop_waiting, put_back, set_aside
 
 
 @kernel
@@ -35,7 +35,7 @@ def seat_head(state, i, instance, blocks, now_ps):
 @kernel
 def pass_over_head(state, instance, passed_over):
     """Set the waiting head aside, linked before `passed_over`; return it."""
-    r = pop_waiting(state, instance)
+    r = set_aside(state, instance)
     state.requests[r].next = passed_over
     return r
 
@@ -45,5 +45,5 @@ def return_passed_over(state, instance, passed_over):
     """Let all requests that were set aside wait again, in their old order."""
     while passed_over != NO_REQUEST:
         following = np.int64(state.requests[passed_over].next)
-        return_waiting(state, instance, passed_over)
+        put_back(state, instance, passed_over)
         passed_over = following

@@ -14,7 +14,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from servegym.simulator import state as layout
-from servegym.simulator.kernel import IS_JIT_DISABLED, kernel
+from servegym.simulator.kernel import CACHED_BY, IS_JIT_DISABLED, kernel
 
 _PYTHON_FUNCTIONS: list[Callable[..., Any]] = []
 
@@ -207,9 +207,7 @@ def reader(part_type: types.NamedTuple) -> Any:
 
         return part_type(int64), generate
 
-    vars(part_at)["part_type"] = (
-        part_type  # for whoever caches what is compiled with it (kernel.py)
-    )
+    setattr(part_at, CACHED_BY, part_type)
     return part_at
 
 

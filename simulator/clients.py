@@ -4,6 +4,8 @@ Timers form a binary heap by time, then limits before attempts, then trace index
 limit of one that has ended stays until it is due or on top. Source: docs/engine.md section 15.
 """
 
+import numpy as np
+
 from servegym.simulator.calls import call_catch_up, centre
 from servegym.simulator.gateway import drop_request, submit
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -50,7 +52,7 @@ def cancel_due(state, now_ps):
         first = centre(state).timers[0]
         if first.at_ps > now_ps or first.kind == RETRY:
             break
-        r, kind = first.request, first.kind
+        r, kind = np.int64(first.request), first.kind
         _pop_timer(state)
         _give_up(state, r, kind, now_ps)
 
@@ -63,7 +65,7 @@ def play_retries(state, now_ps):
         first = centre(state).timers[0]
         if first.at_ps > now_ps or first.kind != RETRY:
             break
-        r = first.request
+        r = np.int64(first.request)
         _pop_timer(state)
         control.n_retries -= 1
         control.n_client_retries += 1

@@ -35,6 +35,9 @@ def cache_root() -> Path:
     return Path(user_cache) / "servegym"
 
 
+# The attribute with the text that changes with what is no function of Python: code written for LLVM, or a layout.
+CACHED_BY = "cached_by"
+
 # What a kernel may name without making its cache depend on it: versions stand in SIMULATOR_HASH.
 COVERED = {"builtins", "math", "cmath", "operator", "numpy", "numba"}
 
@@ -171,8 +174,8 @@ def _constant(item: tuple[str, Any]) -> str:
         return f"{name}=({','.join(_constant((name, part)) for part in value)})"
     if value is None or isinstance(value, int | float | complex | str | bytes | np.generic):
         return f"{name}={value!r}"
-    if hasattr(value, "part_type"):  # of a reader: the layout that its caller is compiled for
-        return f"{name}={value.part_type}"
+    if hasattr(value, CACHED_BY):
+        return f"{name}={getattr(value, CACHED_BY)}"
     if hasattr(value, "py_func") or inspect.isfunction(value) or _is_engine(value):
         return name
     raise TypeError(f"{name} is a {type(value).__name__}")

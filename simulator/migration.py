@@ -508,7 +508,7 @@ def _lose_source(state, move):
         here = state.instances[move.source]
         here.n_parked -= 1
         state.requests[move.request].place = AT_INSTANCE
-        return_waiting(state, here, move.request)
+        return_waiting(state, here, np.int64(move.request))
     _write_ledger(state, move, LOST_SOURCE)
 
 

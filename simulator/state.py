@@ -405,13 +405,11 @@ REQUEST = np.dtype(
     ]
 )
 
-# How a waiting request is linked beside `next` and `right`.
+# How a waiting request is linked beside `next` and `right`. It hangs on whom stands before it in a list, or above it in
+# a heap; the first hangs on nobody.
 WAIT = np.dtype(
     [
-        (
-            "back",
-            "i4",
-        ),  # whom it hangs on: before it in a list, above it in a heap; not of the first
+        ("back", "i4"),
         ("left", "i4"),  # children and parent in the heap of first_to_move (urgency.py)
         ("right", "i4"),
         ("up", "i4"),

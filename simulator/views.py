@@ -318,7 +318,7 @@ def least_urgent_waiting(cluster, i, most_blocks):
     NO_REQUEST also where the config has no migration: none may move.
     """
     i = checked(cluster, i)
-    counted(cluster, i)
+    counted(cluster, i)  # brings it to now
     if cluster.shared[0].ranks_waiting == 0:
         return NO_REQUEST
     return first_to_move(state_at(cluster.shared[0].state_pointer), i, most_blocks)

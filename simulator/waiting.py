@@ -84,7 +84,7 @@ def _append(state, queue, r):
         queue.head = r
     else:
         state.requests[queue.tail].next = r
-        _link_back(state, r, queue.tail)
+        _link_back(state, r, np.int64(queue.tail))
     queue.tail = r
 
 
@@ -97,23 +97,38 @@ def _link_back(state, r, before):
 
 @kernel
 def return_waiting(state, instance, r):
-    """Let a preempted or passed-over request wait again: at the front under fcfs, else by its key."""
-    if state.shared[0].order == FCFS:
-        state.requests[r].next = instance.head
-        if instance.head == NO_REQUEST:
-            instance.tail = r
-        _link_back(state, instance.head, r)
-        instance.head = r
-    else:
-        _push_heap(state, instance, r)
-    _count_waiting(state, instance, r, 1)
+    """Let a preempted request wait again: at the front under fcfs, else by its key."""
+    put_back(state, instance, r)
     if state.shared[0].ranks_waiting:
         rank_waiting(state.shared[0].state_pointer, r)
 
 
 @kernel
+def put_back(state, instance, r):
+    """Let a request that was set aside wait again, as if it had never left."""
+    if state.shared[0].order == FCFS:
+        state.requests[r].next = instance.head
+        if instance.head == NO_REQUEST:
+            instance.tail = r
+        _link_back(state, np.int64(instance.head), r)
+        instance.head = r
+    else:
+        _push_heap(state, instance, r)
+    _count_waiting(state, instance, r, 1)
+
+
+@kernel
 def pop_waiting(state, instance):
     """Take the head out of the queue and return it."""
+    r = set_aside(state, instance)
+    if state.shared[0].ranks_waiting:
+        unrank_waiting(state.shared[0].state_pointer, r)
+    return r
+
+
+@kernel
+def set_aside(state, instance):
+    """Take the head out of the queue until it is put back in the same iteration start: it keeps its rank."""
     r = np.int64(instance.head)
     if state.shared[0].order == FCFS:
         instance.head = state.requests[r].next
@@ -122,8 +137,6 @@ def pop_waiting(state, instance):
             state, np.int64(state.requests[r].next), np.int64(state.requests[r].right), False
         )
     _count_waiting(state, instance, r, -1)
-    if state.shared[0].ranks_waiting:
-        unrank_waiting(state.shared[0].state_pointer, r)
     return r
 
 

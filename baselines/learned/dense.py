@@ -14,10 +14,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from servegym.simulator.kernel import IS_JIT_DISABLED
+from servegym.simulator.kernel import CACHED_BY, IS_JIT_DISABLED
 
-# The attribute by which kernel.py tells apart what is no function of Python.
-CACHED_BY = "part_type"
 LANES = 16  # outputs that are worked out together: their number must be a multiple
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 FIRST_LANE = ir.Constant(ir.IntType(32), 0)

@@ -130,6 +130,13 @@ def test_observations_without_whole_rows_are_refused():
         PPO(SetPolicy, env)
 
 
+@pytest.mark.parametrize("env_id", ["servegym/Serve-v0", "servegym/Headroom-v0"])
+def test_actions_that_are_no_instances_are_refused(env_id):
+    env = SB3VecEnv(env_id, 1, flatten=False, cluster={"instances": 2, "tiers": 2})
+    with pytest.raises(ValueError, match=r"actions are .*; the set policy chooses one of the inst"):
+        PPO(SetPolicy, env, n_steps=2, batch_size=2)
+
+
 def test_case_29_set_policy_of_4_instances_runs_on_8_and_a_flat_one_says_which_shape_it_wants():
     """Reason: a policy that silently reads another fleet's numbers would be worse than none."""
     four, eight = (

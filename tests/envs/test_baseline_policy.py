@@ -139,6 +139,8 @@ def test_headroom_of_a_few_decimals_is_met_exactly():
     for k in range(501):
         wanted = [k / 1000, k / 50]
         assert levels_of(action_of(wanted)).tolist() == wanted
+    with pytest.raises(ValueError, match=r"peak = 0.6; Headroom-v0 sets 0 .. 0.5"):
+        action_of([0.6, 1.0])
 
 
 def test_a_second_episode_begins_the_baseline_anew():

@@ -20,9 +20,11 @@ from servegym.simulator.waiting import (
     append_waiting,
     comes_before,
     pop_waiting,
+    put_back,
     remove_waiting,
     reorder_waiting,
     return_waiting,
+    set_aside,
 )
 from servegym.traces import Trace
 
@@ -179,6 +181,16 @@ def test_requests_leave_a_queue_from_its_middle(order, rows, data):
         if leaving != NO_REQUEST:
             remove_waiting(state, instance, leaving)
             waiting.remove(leaving)
+            if data.draw(st.booleans()):
+                return_waiting(state, instance, leaving)  # as one that was preempted
+                waiting.insert(0, leaving)
+        if data.draw(st.booleans()):
+            aside = [set_aside(state, instance) for _ in waiting[:2]]
+            for each in reversed(aside):
+                put_back(state, instance, each)
+        if order == "test-waiting-key" and data.draw(st.booleans()):
+            reorder_waiting(state, instance, PS_PER_S)
+        assert instance["n_waiting"] == len(waiting)
         for most in (0, 1, 2, 3):
             fitting = [r for r in waiting if blocks[r] <= most]
             expected = min(fitting, key=urgency, default=int(NO_REQUEST))
