@@ -2,6 +2,7 @@
 
     python -m servegym.experiments.serve_study --learned serve-goodput
     python -m servegym.experiments.serve_study --learned serve-goodput out/serve-0 --seeds 10 --requests 20000
+    python -m servegym.experiments.serve_study --places 0 --seeds 100
 
 Four instances, four tiers (enterprise mix), default SLO and weights, pull. Shown: the share of weight, 2^-tier a
 request, that met its SLO, and paired differences; in bold where the 95 % interval lies on one side of 0. Source: ours;
@@ -33,7 +34,8 @@ CLUSTER: dict[str, Any] = {
     "scenario": "tight",
 }
 FEW_SEATS: dict[str, Any] = {"scenario": "default", "max_num_seqs": 32}  # Serve-v0's default
-PLACES: tuple[tuple[str, str, float, dict[str, Any]], ...] = (  # workload, arrivals, load, more
+Place = tuple[str, str, float, dict[str, Any]]  # workload, arrivals, load, more
+PLACES: tuple[Place, ...] = (
     ("azure-conv", "poisson", 0.95, {}),
     ("sharegpt", "poisson", 0.95, {}),
     ("azure-conv", "gamma:cv=3", 0.95, {}),
@@ -56,6 +58,15 @@ class Options:
     """How many seeds, from 0 on."""
     requests: Annotated[int, tyro.conf.arg(metavar="N")] = 20_000
     """Requests a seed."""
+    places: tuple[int, ...] = tuple(range(len(PLACES)))
+    """Rows of PLACES, from 0."""
+
+    def chosen_places(self) -> list[Place]:
+        """Return what is played; ValueError for a place that is none."""
+        for k in self.places:
+            if not 0 <= k < len(PLACES):
+                raise ValueError(f"places = {k}; must be in 0 .. {len(PLACES) - 1}")
+        return [PLACES[k] for k in self.places]
 
 
 def difference_text(difference: Interval) -> str:
@@ -70,7 +81,7 @@ def rows_of(options: Options) -> list[list[str]]:
     """Return a row a place and checkpoint."""
     systems = {file_stem(file): f"learned:{file}" for file in options.learned}
     rows = []
-    for workload, arrivals, load, more in PLACES:
+    for workload, arrivals, load, more in options.chosen_places():
         runs = compare(
             [*RIVALS.values(), *systems.values()],
             workload=workload,
