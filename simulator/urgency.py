@@ -62,8 +62,11 @@ def _row(state, r):
 
 
 @kernel
-def _comes_before(state, a, b):
+def moves_before(state, a, b):
+    """Return whether waiting request a moves before b: the larger tier, fewer blocks, the earlier one."""
     first, second = state.requests[a], state.requests[b]
+    if first.tier != second.tier:
+        return first.tier > second.tier
     blocks, other = known_blocks(state, first), known_blocks(state, second)
     if blocks != other:
         return blocks < other
@@ -78,7 +81,7 @@ def _merge(state, a, b):
         return b
     if b == NO_REQUEST:
         return a
-    if _comes_before(state, b, a):
+    if moves_before(state, b, a):
         a, b = b, a
     root = a
     while True:
@@ -87,7 +90,7 @@ def _merge(state, a, b):
         if child == NO_REQUEST:
             waits[a].left, waits[b].up = b, a
             return root
-        if _comes_before(state, b, child):
+        if moves_before(state, b, child):
             child, b = b, child
         waits[a].left, waits[child].up = child, a
         a = child

@@ -6,7 +6,7 @@ placements since; with 0 everybody sees the truth. Source: docs/engine.md sectio
 
 import numpy as np
 
-from servegym.simulator.block_arithmetic import blocks_for
+from servegym.simulator.block_arithmetic import blocks_for, known_blocks
 from servegym.simulator.calls import call_catch_up, call_what_if, centre, centre_at, state_at
 from servegym.simulator.iteration_time import iteration_ps
 from servegym.simulator.kernel import cold_kernel, kernel
@@ -26,7 +26,7 @@ from servegym.simulator.state import (
     Request,
 )
 from servegym.simulator.tiers import seen_row, tier_row, view_row
-from servegym.simulator.urgency import first_to_move
+from servegym.simulator.urgency import first_to_move, moves_before
 from servegym.simulator.waiting import first_in_walk, next_in_walk
 
 HOLD = NO_INSTANCE
@@ -315,13 +315,22 @@ def least_urgent_waiting(cluster, i, most_blocks):
     """Return the index of the waiting request to move first from instance i, NO_REQUEST if there is none (the truth).
 
     The largest tier, then the fewest blocks, then the earliest arrival, among those that need at most so many blocks.
-    NO_REQUEST also where the config has no migration: none may move.
     """
-    i = checked(cluster, i)
-    counted(cluster, i)  # brings it to now
-    if cluster.shared[0].ranks_waiting == 0:
-        return NO_REQUEST
-    return first_to_move(state_at(cluster.shared[0].state_pointer), i, most_blocks)
+    state, instance = (
+        state_at(cluster.shared[0].state_pointer),
+        counted(cluster, checked(cluster, i)),
+    )
+    if cluster.shared[0].ranks_waiting:
+        return first_to_move(state, checked(cluster, i), most_blocks)
+    # Without a migration policy in the config nobody keeps ranks; one may still be asked from outside.
+    chosen, r = NO_REQUEST, first_in_walk(state, instance.head)
+    while r != NO_REQUEST:
+        if known_blocks(state, state.requests[r]) <= most_blocks and (
+            chosen == NO_REQUEST or moves_before(state, r, chosen)
+        ):
+            chosen = r
+        r = next_in_walk(state, r)
+    return chosen
 
 
 @kernel
