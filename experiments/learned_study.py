@@ -70,7 +70,7 @@ class Options:
     trace: Path | None = None
     """A trace file, played in ten blocks; none: drawn workloads only."""
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
-    """Drawn workloads by name."""
+    """Drawn workloads by name; none: the trace file alone."""
     scenarios: tuple[str, ...] = ("tight", "default")
     """Scenarios by name."""
     instances: tuple[int, ...] = (4, 8, 16, 64)
@@ -93,21 +93,23 @@ class Options:
         for name in self.left_out:
             if name not in PLAYING:
                 raise ValueError(f"left_out = {name!r}; {near_match(name, PLAYING)}")
+        if not self.workloads and self.trace is None:
+            raise ValueError("workloads = (); name one, or a --trace")
         return {cell: self.systems(cell.length) for cell in self._cells()}
 
     def _cells(self) -> Iterator[Cell]:
         for seed in range(self.seeds):
-            for place in self._places():
+            for place in self._places(self.workloads):
                 yield Cell(*place, seed, 1, self.requests * (MORE if place[2] >= LARGE else 1))
             if seed == 0 and self.trace is not None:
-                for place in self._places():
-                    yield Cell(str(self.trace), *place[1:], 0, BLOCKS, 0)
+                for place in self._places([str(self.trace)]):
+                    yield Cell(*place, 0, BLOCKS, 0)
 
-    def _places(self) -> list[tuple[str, str, int, float, str]]:
+    def _places(self, workloads: Sequence[str]) -> list[tuple[str, str, int, float, str]]:
         return [
             (workload, scenario, instances, load, length)
             for instances in self.instances
-            for workload in self.workloads
+            for workload in workloads
             for scenario in self.scenarios
             for load in self.loads
             for length in self.lengths

@@ -42,6 +42,13 @@ def test_cells_are_all_places_of_every_seed_and_a_file_once(tmp_path):
     assert all(len(systems) == 9 + 2 for systems in cells.values())
 
 
+def test_a_file_can_be_played_alone(tmp_path):
+    cells = Options(seeds=3, trace=tmp_path / "t.csv", workloads=()).cells()
+    assert {(cell.workload, cell.seeds) for cell in cells} == {(str(tmp_path / "t.csv"), 10)}
+    with pytest.raises(ValueError, match=r"workloads = \(\); name one, or a --trace"):
+        Options(workloads=()).cells()
+
+
 def test_unknown_lengths_are_named():
     with pytest.raises(ValueError, match=r"lengths = 'oracle'; must be of 'error \.5', 'none'"):
         Options(lengths=("oracle",)).cells()
