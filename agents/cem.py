@@ -51,7 +51,7 @@ class Options(SearchOptions):
     objective: str = "mean-e2e"
     """mean-e2e, p99-e2e, ttft-slo or goodput."""
     out: Path = Path("out/cem")
-    generations: Whole = 80
+    generations: Whole = 110
     elite: Whole = 12
     deviation: Real = 0.1
     """First deviation of a weight, in units of candidates.py; the start has length 1."""
@@ -69,8 +69,8 @@ class Options(SearchOptions):
     """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
     loads: tuple[float, float] = (0.86, 1.08)
     """Least and largest load."""
-    default_share: Real = 0.0
-    """Share of cases in the default scenario instead of tight."""
+    scenarios: tuple[str, ...] = ("tight", "default")
+    """Scenarios by name, each of as many cases."""
     requests: Whole = 10_000
     """Requests of a case."""
     burst_requests: Whole = 2_000
@@ -83,7 +83,7 @@ class Options(SearchOptions):
             self.workloads,
             self.lengths,
             self.loads,
-            self.default_share,
+            self.scenarios,
             self.requests,
             self.burst_requests,
         )

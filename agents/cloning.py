@@ -66,8 +66,10 @@ class Options:
     """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
     loads: tuple[float, float] = (0.85, 1.05)
     """Least and largest load."""
+    scenarios: tuple[str, ...] = ("tight", "default")
+    """Scenarios by name."""
     loads_each: Whole = 4
-    """Loads at which each pair of size, workload and lengths is played."""
+    """Loads at which each size, workload, lengths and scenario is played."""
     requests: Whole = 6_000
     """Requests of an episode."""
     hidden: Whole = HIDDEN
@@ -95,9 +97,10 @@ def train(options: Options, command: str) -> dict[str, Any]:
     torch.manual_seed(options.seed)
     announce_compilation()
     begun_s = time.monotonic()
-    validation = Validation(
-        Mix(options.instances, options.workloads, options.lengths, options.loads), options.objective
+    mix = Mix(
+        options.instances, options.workloads, options.lengths, options.loads, options.scenarios
     )
+    validation = Validation(mix, options.objective)
     env = make_env(options)
     teacher = BaselinePolicy(options.teacher, env)
     student = SetActorCritic(options.hidden)
@@ -136,6 +139,7 @@ def make_env(options: Options) -> FleetVecEnv:
         options.instances,
         options.workloads,
         lengths=options.lengths,
+        scenarios=options.scenarios,
         loads=options.loads,
         loads_each=options.loads_each,
         replicas=1,

@@ -2,11 +2,11 @@
 
     env = FleetVecEnv(sizes=(4, 8, 16), replicas=8, seed=0)
 
-One group of sub-environments for each size, workload and load; the rows of `instances` are padded with zeros to the
-largest fleet, and `exists` says which are none. Replicas: the sub-environments of a group play the same requests with
-the same luck, episode by episode, and every request is one step in each, so what differs in their rewards is what their
-actions did (see rollouts.py). Loads are stratified draws from a range, once for each group. Groups begin at different
-places of their first episode, reached with least-requests, so that not all are empty at the same time.
+One group of sub-environments for each size, workload, scenario and load; the rows of `instances` are padded with zeros
+to the largest fleet, and `exists` says which are none. Replicas: the sub-environments of a group play the same requests
+with the same luck, episode by episode, and every request is one step in each, so what differs in their rewards is what
+their actions did (see rollouts.py). Loads are stratified draws from a range, once for each group. Groups begin at
+different places of their first episode, reached with least-requests, so that not all are empty at the same time.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,24 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from servegym.agents.scenarios import LENGTHS, TRAINING_SEEDS
+from servegym.agents.scenarios import LENGTHS, TRAINING_SEEDS, check_scenarios
 from servegym.agents.set_policy import EXISTS, ROWS, rows_of
 from servegym.baselines.features import LIMIT
 from servegym.envs.sb3 import SB3VecEnv
+from servegym.simulator.config import SCENARIOS, ClusterConfig
 from servegym.traces.streams import stream
 
 from stable_baselines3.common.vec_env import VecEnv  # isort: skip  # after SB3VecEnv, which names the extra
 
-SEATS, WAITING = 128.0, 16.0  # scales of features 0 and 1 on the tight cluster
+WAITING = 16.0  # scale of feature 1; that of feature 0 is the seats of an instance
 
 
 class FleetVecEnv(VecEnv):
-    """Groups of Dispatch environments side by side, one a size, workload, knowledge of lengths and load.
+    """Groups of Dispatch environments side by side, one a size, workload, knowledge of lengths, scenario and load.
 
-    sizes: instances of a fleet. lengths: of LENGTHS (scenarios.py). loads: least and largest. replicas:
-    sub-environments of a group, which play the same requests. options: further ones of Dispatch (reward, slo, system).
+    sizes: instances of a fleet. lengths: of LENGTHS, scenarios: of SCENARIOS (scenarios.py). loads: least and largest.
+    replicas: sub-environments of a group, which play the same requests. options: further ones of Dispatch (reward, slo,
+    system).
     ValueError for what Dispatch does not take.
     """
 
@@ -43,6 +45,7 @@ class FleetVecEnv(VecEnv):
         workloads: Sequence[str] = ("azure-conv", "sharegpt"),
         *,
         lengths: Sequence[str] = ("predicted",),
+        scenarios: Sequence[str] = ("tight",),
         loads: tuple[float, float] = (0.85, 1.05),
         loads_each: int = 1,
         replicas: int = 8,
@@ -50,7 +53,8 @@ class FleetVecEnv(VecEnv):
         seed: int = 0,
         **options: Any,
     ) -> None:
-        cells = list(product(sizes, workloads, lengths, range(loads_each)))
+        check_scenarios(scenarios)
+        cells = list(product(sizes, workloads, lengths, scenarios, range(loads_each)))
         self.largest, self.replicas, self.requests = max(sizes), replicas, requests
         self.loads = stratified(loads, len(cells), seed)
         self.envs = [
@@ -63,10 +67,13 @@ class FleetVecEnv(VecEnv):
                 load=load,
                 episode_requests=requests,
                 horizon_s=None,
-                cluster={"scenario": "tight", "instances": m, **LENGTHS[known]},
+                cluster={"scenario": scenario, "instances": m, **LENGTHS[known]},
                 **options,
             )
-            for (m, workload, known, _), load in zip(cells, self.loads, strict=True)
+            for (m, workload, known, scenario, _), load in zip(cells, self.loads, strict=True)
+        ]
+        self._seats = [
+            ClusterConfig(**SCENARIOS[scenario]).max_num_seqs for *_, scenario, _ in cells
         ]
         self.n_instances = np.repeat([m for m, *_ in cells], replicas)
         self.group_of = np.repeat(np.arange(len(cells)), replicas)
@@ -104,7 +111,7 @@ class FleetVecEnv(VecEnv):
             group.reset()
             for _ in range(g * self.requests // len(self.envs)):
                 seen = rows_of(group.batch.split(group.batch.table.observations)["instances"])
-                group.step(np.argmin(seen[:, :, 0] * SEATS + seen[:, :, 1] * WAITING, 1))
+                group.step(np.argmin(seen[:, :, 0] * self._seats[g] + seen[:, :, 1] * WAITING, 1))
             self._see(g, group.batch.split(group.batch.table.observations))
         return self._copy()
 

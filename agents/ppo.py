@@ -86,8 +86,10 @@ class Options:
     """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
     loads: tuple[float, float] = (0.75, 0.95)
     """Least and largest load; sampled choices congest a cluster at lower ones than greedy choices do."""
+    scenarios: tuple[str, ...] = ("tight",)
+    """Scenarios by name."""
     loads_each: Whole = 1
-    """Loads at which each pair of size, workload and lengths is played."""
+    """Loads at which each size, workload, lengths and scenario is played."""
     requests: Whole = 6_000
     """Requests of an episode."""
     replicas: Whole = 32
@@ -119,7 +121,7 @@ class Options:
 
     def mix(self) -> Mix:
         """Return what validation cases are drawn from."""
-        return Mix(self.instances, self.workloads, self.lengths, self.loads)
+        return Mix(self.instances, self.workloads, self.lengths, self.loads, self.scenarios)
 
     def env(self) -> FleetVecEnv:
         """Return the training environments."""
@@ -127,6 +129,7 @@ class Options:
             self.instances,
             self.workloads,
             lengths=self.lengths,
+            scenarios=self.scenarios,
             loads=self.loads,
             loads_each=self.loads_each,
             replicas=self.replicas,

@@ -1,8 +1,8 @@
 """Scenarios: the cases that schedulers are trained, selected and judged on; seeds of the three never overlap.
 
 A case is one trace on one cluster at one load, with what is known of output lengths. A training run draws new cases
-for every generation, in equal shares over fleet sizes, workloads and knowledge; loads are stratified over a range, so
-that each generation sees calm and congestion. Left out: faults, tiers, stale metrics, mixed hardware.
+for every generation, in equal shares over fleet sizes, workloads, knowledge and scenarios; loads are stratified over a
+range, so that each generation sees calm and congestion. Left out: faults, tiers, stale metrics, mixed hardware.
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,9 +76,9 @@ def _workload(name: str) -> Workload:
 class Mix:
     """What cases are drawn from.
 
-    loads: least and largest, of cases with Poisson arrivals. default_share: of the cases in the default scenario, not
-    tight. burst_requests: of cases in which a workload arrives as recorded, if it has such arrivals: short, from an
-    empty cluster, and at burst_loads, as a piece of a busy day; 0 for no such cases.
+    loads: least and largest, of cases with Poisson arrivals. scenarios: by name; each has as many cases of a generation
+    as the others, give or take one. burst_requests: of cases in which a workload arrives as recorded, if it has such
+    arrivals: short, from an empty cluster, and at burst_loads, as a piece of a busy day; 0 for no such cases.
 
     ValueError for a name that there is not, or a number out of range.
     """
@@ -87,7 +87,7 @@ class Mix:
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     lengths: tuple[str, ...] = ("predicted", "constant")
     loads: tuple[float, float] = (0.86, 1.08)
-    default_share: float = 0.0
+    scenarios: tuple[str, ...] = ("tight", "default")
     requests: int = 10_000
     burst_requests: int = 2_000
     burst_loads: tuple[float, float] = (0.8, 1.25)
@@ -104,8 +104,7 @@ class Mix:
             loads = getattr(self, name)
             if len(loads) != 2 or not 0 < loads[0] <= loads[1] < np.inf:
                 raise ValueError(f"{name} = {list(loads)}; must be the least and the largest, > 0")
-        if not 0 <= self.default_share <= 1:
-            raise ValueError(f"default_share = {self.default_share}; must be in [0, 1]")
+        check_scenarios(self.scenarios)
         if self.burst_requests < 0 or self.burst_requests == 1:
             raise ValueError(f"burst_requests = {self.burst_requests}; must be 0 or >= 2")
         if self.requests < 2:
@@ -135,8 +134,9 @@ class Mix:
         """Yield a case a corner, loads stratified, seeds new."""
         low, high = loads
         strata = (rng.permutation(len(corners)) + rng.random(len(corners))) / len(corners)
-        for (instances, workload, lengths), stratum in zip(corners, strata, strict=True):
-            scenario = "default" if rng.random() < self.default_share else "tight"
+        turns = rng.permutation(len(corners)) % len(self.scenarios)
+        for corner, stratum, turn in zip(corners, strata, turns, strict=True):
+            (instances, workload, lengths), scenario = corner, self.scenarios[turn]
             load = low + (high - low) * float(stratum)
             seed = int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop))
             yield Case(workload, scenario, instances, load, lengths, seed, requests, arrivals)
@@ -146,23 +146,25 @@ class Mix:
         loads: Sequence[float] = (0.9, 0.97, 1.03),
         instances: Sequence[int] | None = None,
     ) -> list[Case]:
-        """Return the cases that a policy is chosen by, tight, the same for every training seed.
+        """Return the cases that a policy is chosen by, in every scenario, the same for every training seed.
 
         instances: other fleet sizes; one of more than all trained on plays as many requests an instance.
         """
         sizes, most = instances or self.instances, max(self.instances)
-        corners = [(load, *corner) for load in loads for corner in self._corners(sizes)]
+        corners = product(self.scenarios, loads, self._corners(sizes))
         return [
             Case(
                 workload,
-                "tight",
+                scenario,
                 n,
                 load,
                 lengths,
                 seed,
                 self.requests * max(1, n // most),
             )
-            for seed, (load, n, workload, lengths) in enumerate(corners, VALIDATION_SEEDS.start)
+            for seed, (scenario, load, (n, workload, lengths)) in enumerate(
+                corners, VALIDATION_SEEDS.start
+            )
         ]
 
     def untrained_instances(self) -> tuple[int, int]:
@@ -171,3 +173,12 @@ class Mix:
 
     def _corners(self, instances: Sequence[int]) -> Iterator[tuple[int, str, str]]:
         return product(instances, self.workloads, self.lengths)
+
+
+def check_scenarios(scenarios: Sequence[str]) -> None:
+    """ValueError for no scenarios, or a name that there is not."""
+    if not scenarios:
+        raise ValueError("scenarios; must name at least one")
+    for name in scenarios:
+        if name not in SCENARIOS:
+            raise ValueError(f"unknown scenario {name!r}; {near_match(name, SCENARIOS)}")

@@ -59,7 +59,7 @@ def test_same_seed_clones_the_same_network(tmp_path):
 
 
 def test_labels_are_the_teachers_where_the_student_acts():
-    env = cloning.make_env(cloning.Options(teacher="least-requests", **FEW))
+    env = cloning.make_env(cloning.Options(teacher="least-requests", scenarios=("tight",), **FEW))
     teacher, student = BaselinePolicy("least-requests", env), SetActorCritic(4)
     _, rows, labels = cloning.collect(env, teacher, student, 400, env.reset())
     requests = rows["instances"][:, :, 0] * 128 + rows["instances"][:, :, 1] * 16

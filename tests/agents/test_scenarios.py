@@ -42,6 +42,23 @@ def test_a_generation_has_every_corner_once_and_stratified_loads():
     assert cases == mix.training_cases(0, 4) != mix.training_cases(0, 5)
 
 
+def test_scenarios_have_equal_shares_of_a_generation_and_all_of_validation():
+    mix = Mix(instances=(2, 3), scenarios=("tight", "default"))
+    for generation in range(20):
+        cases = mix.training_cases(0, generation)
+        for part in (cases[:8], cases[8:]):  # steady ones, and bursts
+            shown = [case.scenario for case in part]
+            assert shown.count("tight") == shown.count("default")
+    of_corner = {mix.training_cases(0, generation)[0].scenario for generation in range(20)}
+    assert of_corner == {"tight", "default"}
+    in_tight, in_default = (
+        [case for case in mix.validation_cases() if case.scenario == scenario]
+        for scenario in mix.scenarios
+    )
+    assert in_tight == Mix(instances=(2, 3), scenarios=("tight",)).validation_cases()
+    assert len(in_default) == len(in_tight)
+
+
 def test_only_a_workload_with_arrivals_of_its_own_has_bursts():
     mix = Mix(instances=(2, 3), requests=500, burst_requests=100, burst_loads=(1.2, 1.3))
     cases = mix.training_cases(0, 0)
@@ -88,7 +105,8 @@ def test_a_case_is_what_compare_plays(arrivals):
         ({"loads": (1.0, 0.9)}, "loads"),
         ({"burst_loads": (0.0, 1.0)}, "burst_loads"),
         ({"burst_requests": 1}, "burst_requests = 1; must be 0 or >= 2"),
-        ({"default_share": 1.5}, "default_share = 1.5"),
+        ({"scenarios": ()}, "scenarios; must name at least one"),
+        ({"scenarios": ("tihgt",)}, "unknown scenario 'tihgt'; did you mean 'tight'"),
         ({"requests": 1}, "requests = 1"),
     ],
 )

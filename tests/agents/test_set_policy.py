@@ -241,6 +241,16 @@ def test_same_seed_gives_the_same_episodes_and_another_seed_others():
     assert all(0.85 <= load <= 1.05 for load in loads)
 
 
+def test_every_scenario_has_groups_of_its_own_with_its_own_seats():
+    scenarios = ("tight", "default")
+    env = FleetVecEnv(**TINY | {"sizes": (2,), "scenarios": scenarios})
+    kinds = [group.vector.options.config for group in env.envs]
+    assert [kind.max_num_seqs for kind in kinds] == [128, 256] == env._seats
+    assert [kind.kv_blocks for kind in kinds] == [6000, None]
+    with pytest.raises(ValueError, match="unknown scenario 'tihgt'; did you mean 'tight'"):
+        FleetVecEnv(**TINY | {"scenarios": ("tihgt",)})
+
+
 def test_a_baseline_policy_plays_all_groups_of_a_fleet_env():
     env = FleetVecEnv(**TINY)
     seen = env.reset()
