@@ -66,6 +66,21 @@ def test_same_seed_trains_the_same_network_and_another_seed_another(tmp_path):
     assert (a["encoder.weight"] != c["encoder.weight"]).any()
 
 
+def test_tensorboard_has_the_curves_of_validation_and_training(tmp_path):
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="the extra rl is not installed",
+    )
+    ppo.train(ppo.Options(out=tmp_path / "mine", tensorboard=tmp_path / "curves", **FEW), "")
+    (folder,) = (tmp_path / "curves").iterdir()
+    assert folder.name.startswith("mine")
+    curves = reader.EventAccumulator(str(folder)).Reload()
+    assert {"validation/score", "validation/best", "train/loss"} <= set(curves.Tags()["scalars"])
+    scores = [point.value for point in curves.Scalars("validation/score")]
+    best = [point.value for point in curves.Scalars("validation/best")]
+    np.testing.assert_allclose(np.minimum.accumulate(scores), best)
+
+
 def test_card_says_how_it_was_trained_and_what_it_does(tmp_path, capsys):
     arguments = []
     for name, value in FEW.items():
