@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 from servegym.agents.evaluation import as_json
 from servegym.agents.export import tensors_of_network, write_network
 from servegym.agents.fleets import FleetVecEnv
+from servegym.agents.objectives import find_objective
 from servegym.agents.ppo import check_hidden
 from servegym.agents.scenarios import Mix
 from servegym.agents.search import Real, Whole
@@ -75,9 +76,15 @@ class Options:
     hidden: Whole = HIDDEN
     """Width of the network."""
 
+    def mix(self) -> Mix:
+        """Return what validation cases are drawn from."""
+        return Mix(self.instances, self.workloads, self.lengths, self.loads, self.scenarios)
+
     def check(self) -> None:
         """ValueError for what cannot be cloned."""
         find_system(self.teacher)
+        find_objective(self.objective)
+        self.mix()
         for name in ("rounds", "steps", "epochs", "batch", "loads_each"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; must be >= 1")
@@ -97,10 +104,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
     torch.manual_seed(options.seed)
     announce_compilation()
     begun_s = time.monotonic()
-    mix = Mix(
-        options.instances, options.workloads, options.lengths, options.loads, options.scenarios
-    )
-    validation = Validation(mix, options.objective)
+    validation = Validation(options.mix(), options.objective)
     env = make_env(options)
     teacher = BaselinePolicy(options.teacher, env)
     student = SetActorCritic(options.hidden)

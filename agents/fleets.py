@@ -1,6 +1,6 @@
-"""FleetVecEnv: Dispatch on fleets of several sizes, loads and workloads, as one vector environment.
+"""FleetVecEnv: Dispatch on fleets of several sizes, loads, workloads and scenarios, as one vector environment.
 
-    env = FleetVecEnv(sizes=(4, 8, 16), replicas=8, seed=0)
+    env = FleetVecEnv(sizes=(4, 8, 16), scenarios=("tight",), replicas=8, seed=0)
 
 One group of sub-environments for each size, workload, scenario and load; the rows of `instances` are padded with zeros
 to the largest fleet, and `exists` says which are none. Replicas: the sub-environments of a group play the same requests
@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from servegym.agents.scenarios import LENGTHS, TRAINING_SEEDS, check_scenarios
+from servegym.agents.scenarios import LENGTHS, TRAINING_SEEDS, Mix
 from servegym.agents.set_policy import EXISTS, ROWS, rows_of
 from servegym.baselines.features import LIMIT
 from servegym.envs.sb3 import SB3VecEnv
-from servegym.simulator.config import SCENARIOS, ClusterConfig
 from servegym.traces.streams import stream
 
 from stable_baselines3.common.vec_env import VecEnv  # isort: skip  # after SB3VecEnv, which names the extra
@@ -31,10 +30,9 @@ WAITING = 16.0  # scale of feature 1; that of feature 0 is the seats of an insta
 class FleetVecEnv(VecEnv):
     """Groups of Dispatch environments side by side, one a size, workload, knowledge of lengths, scenario and load.
 
-    sizes: instances of a fleet. lengths: of LENGTHS, scenarios: of SCENARIOS (scenarios.py). loads: least and largest.
-    replicas: sub-environments of a group, which play the same requests. options: further ones of Dispatch (reward, slo,
-    system).
-    ValueError for what Dispatch does not take.
+    sizes: instances of a fleet. lengths: of LENGTHS (scenarios.py). scenarios: by name. loads: least and largest.
+    replicas: sub-environments of a group, which play the same requests. options: further ones of Dispatch: reward, slo,
+    system. ValueError for what a Mix or Dispatch does not take.
     """
 
     render_mode = None
@@ -44,8 +42,8 @@ class FleetVecEnv(VecEnv):
         sizes: Sequence[int] = (4, 8, 16),
         workloads: Sequence[str] = ("azure-conv", "sharegpt"),
         *,
+        scenarios: Sequence[str],
         lengths: Sequence[str] = ("predicted",),
-        scenarios: Sequence[str] = ("tight",),
         loads: tuple[float, float] = (0.85, 1.05),
         loads_each: int = 1,
         replicas: int = 8,
@@ -53,7 +51,7 @@ class FleetVecEnv(VecEnv):
         seed: int = 0,
         **options: Any,
     ) -> None:
-        check_scenarios(scenarios)
+        Mix(tuple(sizes), tuple(workloads), tuple(lengths), loads, tuple(scenarios))  # checks them
         cells = list(product(sizes, workloads, lengths, scenarios, range(loads_each)))
         self.largest, self.replicas, self.requests = max(sizes), replicas, requests
         self.loads = stratified(loads, len(cells), seed)
@@ -72,9 +70,7 @@ class FleetVecEnv(VecEnv):
             )
             for (m, workload, known, scenario, _), load in zip(cells, self.loads, strict=True)
         ]
-        self._seats = [
-            ClusterConfig(**SCENARIOS[scenario]).max_num_seqs for *_, scenario, _ in cells
-        ]
+        self._seats = [group.vector.options.config.max_num_seqs for group in self.envs]
         self.n_instances = np.repeat([m for m, *_ in cells], replicas)
         self.group_of = np.repeat(np.arange(len(cells)), replicas)
         self._first_seed = seed

@@ -4,10 +4,10 @@ r"""PPO: dispatch by the instance-set policy, trained on rewards that add up to 
     servegym train dispatch --algo ppo --start out/cloned --network --scenarios tight default --loads .85 1.05 \
         --replicas 16 --batch 4096 --epochs 2 --learning-rate .001 --sharpen 1 --steps 1048576 --out out/better
 
-Proximal policy optimisation of Stable-Baselines3 (Schulman et al., 2017) over fleets of several sizes and loads
-(fleets.py), with advantages against replicas that had the same luck (rollouts.py); the reward is the objective's,
-discounted by time alone. From scratch the linear score alone is learned; what makes validation worse is undone, and
-logits are sharpened. The network that does best natively on validation cases is written (selection.py).
+Proximal policy optimisation of Stable-Baselines3 (Schulman et al., 2017) over fleets of several sizes, loads and
+scenarios (fleets.py), with advantages against replicas that had the same luck (rollouts.py); the reward is the
+objective's, discounted by time alone. From scratch the linear score alone is learned; what makes validation worse is
+undone, and logits are sharpened. The network that does best natively on validation cases is written (selection.py).
 OUT.state.zip and its neighbours, for --resume, are for your own runs: only weights are read from them, and episodes
 begin anew. Left out: shaped rewards, recurrent networks, observation statistics.
 """

@@ -2,7 +2,8 @@
 
 A case is one trace on one cluster at one load, with what is known of output lengths. A training run draws new cases
 for every generation, in equal shares over fleet sizes, workloads, knowledge and scenarios; loads are stratified over a
-range, so that each generation sees calm and congestion. Left out: faults, tiers, stale metrics, mixed hardware.
+range, over all cases of a generation together, so that each sees calm and congestion. Left out: faults, tiers, stale
+metrics, mixed hardware.
 """
 
 from collections.abc import Iterator, Sequence
@@ -104,7 +105,11 @@ class Mix:
             loads = getattr(self, name)
             if len(loads) != 2 or not 0 < loads[0] <= loads[1] < np.inf:
                 raise ValueError(f"{name} = {list(loads)}; must be the least and the largest, > 0")
-        check_scenarios(self.scenarios)
+        for name in self.scenarios:
+            if name not in SCENARIOS:
+                raise ValueError(f"unknown scenario {name!r}; {near_match(name, SCENARIOS)}")
+        if len(set(self.scenarios)) < len(self.scenarios) or not self.scenarios:
+            raise ValueError(f"scenarios = {list(self.scenarios)}; must name some, each once")
         if self.burst_requests < 0 or self.burst_requests == 1:
             raise ValueError(f"burst_requests = {self.burst_requests}; must be 0 or >= 2")
         if self.requests < 2:
@@ -131,12 +136,14 @@ class Mix:
         arrivals: str,
         rng: np.random.Generator,
     ) -> Iterator[Case]:
-        """Yield a case a corner, loads stratified, seeds new."""
-        low, high = loads
-        strata = (rng.permutation(len(corners)) + rng.random(len(corners))) / len(corners)
-        turns = rng.permutation(len(corners)) % len(self.scenarios)
-        for corner, stratum, turn in zip(corners, strata, turns, strict=True):
-            (instances, workload, lengths), scenario = corner, self.scenarios[turn]
+        """Yield a case a corner, scenarios in equal numbers, loads stratified, seeds new."""
+        (low, high), n, k = loads, len(corners), len(self.scenarios)
+        strata = (rng.permutation(n) + rng.random(n)) / n
+        order = rng.permutation(n)
+        first = rng.integers(k) if n % k else 0  # whose turn comes once more than that of others
+        scenarios = [self.scenarios[turn] for turn in (order + first) % k]
+        for corner, stratum, scenario in zip(corners, strata, scenarios, strict=True):
+            instances, workload, lengths = corner
             load = low + (high - low) * float(stratum)
             seed = int(rng.integers(TRAINING_SEEDS.start, TRAINING_SEEDS.stop))
             yield Case(workload, scenario, instances, load, lengths, seed, requests, arrivals)
@@ -173,12 +180,3 @@ class Mix:
 
     def _corners(self, instances: Sequence[int]) -> Iterator[tuple[int, str, str]]:
         return product(instances, self.workloads, self.lengths)
-
-
-def check_scenarios(scenarios: Sequence[str]) -> None:
-    """ValueError for no scenarios, or a name that there is not."""
-    if not scenarios:
-        raise ValueError("scenarios; must name at least one")
-    for name in scenarios:
-        if name not in SCENARIOS:
-            raise ValueError(f"unknown scenario {name!r}; {near_match(name, SCENARIOS)}")

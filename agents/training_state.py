@@ -27,9 +27,11 @@ def read_kept(
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--resume: {path} is no state of a training ({error})") from None
     for name, value in identity.items():
-        if before.get(name) != value:
+        if name not in before:
+            raise ValueError(f"--resume: {path} was begun by a version that had no {name}")
+        if before[name] != value:
             raise ValueError(
-                f"--resume: {name} = {value!r}; {path} was begun with {before.get(name)!r}"
+                f"--resume: {name} = {value!r}; {path} was begun with {before[name]!r}"
             )
     if engine != SIMULATOR_HASH:
         raise ValueError(f"--resume: {path} was begun with another version of the simulator")

@@ -58,6 +58,17 @@ def test_same_seed_clones_the_same_network(tmp_path):
         np.testing.assert_array_equal(tensor, two[name])
 
 
+def test_a_clone_is_taught_and_validated_in_the_scenarios_asked_for(tmp_path):
+    few = FEW | {"steps": 40, "epochs": 1, "requests": 60, "instances": (2,), "loads_each": 1}
+    options = cloning.Options(
+        teacher="least-kv", scenarios=("default", "no-paging"), out=tmp_path / "a", **few
+    )
+    taught = [group.vector.options.config.block_size for group in cloning.make_env(options).envs]
+    assert taught == [16, 2048]
+    cases = cloning.train(options, "")["evaluation"]["cases"]
+    assert {case["scenario"] for case in cases} == {"default", "no-paging"}
+
+
 def test_labels_are_the_teachers_where_the_student_acts():
     env = cloning.make_env(cloning.Options(teacher="least-requests", scenarios=("tight",), **FEW))
     teacher, student = BaselinePolicy("least-requests", env), SetActorCritic(4)

@@ -66,19 +66,37 @@ def test_same_seed_trains_the_same_network_and_another_seed_another(tmp_path):
     assert (a["encoder.weight"] != c["encoder.weight"]).any()
 
 
-def test_tensorboard_has_the_curves_of_validation_and_training(tmp_path):
+def test_tensorboard_has_the_curves_of_validation_and_training(tmp_path, monkeypatch):
     reader = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator",
         reason="the extra rl is not installed",
     )
-    ppo.train(ppo.Options(out=tmp_path / "mine", tensorboard=tmp_path / "curves", **FEW), "")
+    seen = []
+    played = selection.Validation.score
+    monkeypatch.setattr(
+        selection.Validation, "score", lambda *args: seen.append(played(*args)) or seen[-1]
+    )
+    options = ppo.Options(out=tmp_path / "mine", tensorboard=tmp_path / "curves", **FEW)
+    ppo.train(options, "")
     (folder,) = (tmp_path / "curves").iterdir()
     assert folder.name.startswith("mine")
     curves = reader.EventAccumulator(str(folder)).Reload()
     assert {"validation/score", "validation/best", "train/loss"} <= set(curves.Tags()["scalars"])
-    scores = [point.value for point in curves.Scalars("validation/score")]
-    best = [point.value for point in curves.Scalars("validation/best")]
-    np.testing.assert_allclose(np.minimum.accumulate(scores), best)
+    scores, best = (curves.Scalars(f"validation/{name}") for name in ("score", "best"))
+    assert [point.step for point in scores] == [0, 64, 128]
+    # After three validations the best is scored once more, for the card.
+    np.testing.assert_allclose([point.value for point in scores], seen[:3], rtol=1e-6)
+    np.testing.assert_allclose(
+        [point.value for point in best], np.minimum.accumulate(seen[:3]), rtol=1e-6
+    )
+
+
+def test_training_and_validation_play_the_scenarios_asked_for():
+    options = ppo.Options(scenarios=("default", "no-paging"), **FEW)
+    sizes = [group.vector.options.config.block_size for group in options.env().envs]
+    assert sizes == [16, 2048] * 2  # of each fleet
+    cases = options.mix().validation_cases()
+    assert {case.scenario for case in cases} == {"default", "no-paging"}
 
 
 def test_card_says_how_it_was_trained_and_what_it_does(tmp_path, capsys):

@@ -59,6 +59,17 @@ def test_scenarios_have_equal_shares_of_a_generation_and_all_of_validation():
     assert len(in_default) == len(in_tight)
 
 
+@pytest.mark.parametrize(("instances", "n_scenarios"), [((2,), 2), ((2,), 3), ((2, 3, 4), 2)])
+def test_scenarios_that_do_not_divide_the_cases_take_turns_over_generations(instances, n_scenarios):
+    scenarios = ("tight", "default", "no-paging")[:n_scenarios]
+    mix = Mix(instances, ("azure-conv",), ("predicted",), scenarios=scenarios)
+    generations = [mix.training_cases(0, generation) for generation in range(300)]
+    for part in (slice(0, len(instances)), slice(len(instances), None)):  # steady ones, and bursts
+        shown = [case.scenario for cases in generations for case in cases[part]]
+        for scenario in scenarios:
+            assert shown.count(scenario) == pytest.approx(len(shown) / n_scenarios, rel=0.2)
+
+
 def test_only_a_workload_with_arrivals_of_its_own_has_bursts():
     mix = Mix(instances=(2, 3), requests=500, burst_requests=100, burst_loads=(1.2, 1.3))
     cases = mix.training_cases(0, 0)
@@ -105,7 +116,8 @@ def test_a_case_is_what_compare_plays(arrivals):
         ({"loads": (1.0, 0.9)}, "loads"),
         ({"burst_loads": (0.0, 1.0)}, "burst_loads"),
         ({"burst_requests": 1}, "burst_requests = 1; must be 0 or >= 2"),
-        ({"scenarios": ()}, "scenarios; must name at least one"),
+        ({"scenarios": ()}, r"scenarios = \[\]; must name some, each once"),
+        ({"scenarios": ("tight", "default", "tight")}, "scenarios = .*; must name some, each once"),
         ({"scenarios": ("tihgt",)}, "unknown scenario 'tihgt'; did you mean 'tight'"),
         ({"requests": 1}, "requests = 1"),
     ],

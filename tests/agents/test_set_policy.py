@@ -14,7 +14,7 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from stable_baselines3 import PPO
 
-from servegym.agents.fleets import FleetVecEnv
+from servegym.agents.fleets import FleetVecEnv, group_seed
 from servegym.agents.rollouts import PairedRolloutBuffer, paired
 from servegym.agents.set_policy import (
     ACCEPTS,
@@ -33,6 +33,7 @@ from servegym.envs.sb3 import SB3VecEnv
 TINY: dict[str, Any] = {
     "sizes": (2, 3),
     "workloads": ("azure-conv",),
+    "scenarios": ("tight",),
     "replicas": 2,
     "requests": 40,
     "seed": 5,
@@ -245,10 +246,39 @@ def test_every_scenario_has_groups_of_its_own_with_its_own_seats():
     scenarios = ("tight", "default")
     env = FleetVecEnv(**TINY | {"sizes": (2,), "scenarios": scenarios})
     kinds = [group.vector.options.config for group in env.envs]
-    assert [kind.max_num_seqs for kind in kinds] == [128, 256] == env._seats
+    assert [kind.max_num_seqs for kind in kinds] == [128, 256]
     assert [kind.kv_blocks for kind in kinds] == [6000, None]
-    with pytest.raises(ValueError, match="unknown scenario 'tihgt'; did you mean 'tight'"):
-        FleetVecEnv(**TINY | {"scenarios": ("tihgt",)})
+
+
+def test_groups_of_every_scenario_begin_as_least_requests_leaves_them():
+    # Group 1 of two begins in the middle of its episode, with some that wait: they count as those that run.
+    options = TINY | {"sizes": (2,), "requests": 1_000, "loads": (1.3, 1.3), "replicas": 1}
+    env = FleetVecEnv(**options | {"scenarios": ("tight", "default")})
+    env.reset()
+    group, twin = env.envs[1], FleetVecEnv(**options | {"scenarios": ("default",)}).envs[0]
+    twin._seeds = [group_seed(TINY["seed"], 1)]
+    twin.reset()
+    for _ in range(500):
+        rows = rows_of(twin.batch.split(twin.batch.table.observations)["instances"])
+        requests = np.rint(rows[:, :, 0] * 256) + np.rint(rows[:, :, 1] * 16)
+        twin.step(np.argmin(requests, 1))
+    assert rows[:, :, 1].any()
+    both = [each.batch.split(each.batch.table.observations)["instances"] for each in (group, twin)]
+    np.testing.assert_array_equal(*both)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scenarios": ("tihgt",)}, "unknown scenario 'tihgt'; did you mean 'tight'"),
+        ({"lengths": ("predictd",)}, "unknown lengths 'predictd'"),
+        ({"workloads": ()}, "workloads and lengths; must name at least one each"),
+        ({"sizes": ()}, "instances = "),
+    ],
+)
+def test_a_fleet_env_that_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        FleetVecEnv(**TINY | options)
 
 
 def test_a_baseline_policy_plays_all_groups_of_a_fleet_env():
