@@ -51,7 +51,7 @@ class Options:
     """Where the checkpoint goes: OUT.safetensors and OUT.json."""
     rounds: Whole = 3
     """Rounds of collecting: the teacher acts in the first, the student in the others."""
-    steps: Whole = 60_000
+    steps: Whole = 120_000
     """Decisions collected in a round."""
     epochs: Whole = 6
     """Passes over all that is collected, after each round."""
@@ -63,13 +63,13 @@ class Options:
     """Fleet sizes."""
     workloads: tuple[str, ...] = ("azure-conv", "sharegpt")
     """Workloads by name."""
-    lengths: tuple[str, ...] = ("predicted",)
+    lengths: tuple[str, ...] = ("predicted", "constant")
     """What is known of output lengths: predicted (with error .5), constant (their mean), learned, oracle."""
     loads: tuple[float, float] = (0.85, 1.05)
     """Least and largest load."""
     scenarios: tuple[str, ...] = ("tight", "default")
     """Scenarios by name."""
-    loads_each: Whole = 4
+    loads_each: Whole = 3
     """Loads at which each size, workload, lengths and scenario is played."""
     requests: Whole = 6_000
     """Requests of an episode."""

@@ -1,8 +1,9 @@
 r"""PPO: dispatch by the instance-set policy, trained on rewards that add up to the metric.
 
     servegym train dispatch --algo ppo --seed 0 --out out/ppo
-    servegym train dispatch --algo ppo --start out/cloned --network --scenarios tight default --loads .85 1.05 \
-        --replicas 16 --batch 4096 --epochs 2 --learning-rate .001 --sharpen 1 --steps 1048576 --out out/better
+    servegym train dispatch --algo ppo --start out/cloned --network --scenarios tight default \
+        --lengths predicted constant --loads .85 1.05 --replicas 8 --batch 4096 --epochs 2 --learning-rate .001 \
+        --sharpen 1 --steps 2097152 --out out/better
 
 Proximal policy optimisation of Stable-Baselines3 (Schulman et al., 2017) over fleets of several sizes, loads and
 scenarios (fleets.py), with advantages against replicas that had the same luck (rollouts.py); the reward is the
