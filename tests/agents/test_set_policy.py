@@ -253,18 +253,25 @@ def test_every_scenario_has_groups_of_its_own_with_its_own_seats():
 def test_groups_of_every_scenario_begin_as_least_requests_leaves_them():
     # Group 1 of two begins in the middle of its episode, with some that wait: they count as those that run.
     options = TINY | {"sizes": (2,), "requests": 1_000, "loads": (1.3, 1.3), "replicas": 1}
-    env = FleetVecEnv(**options | {"scenarios": ("tight", "default")})
+    both: dict[str, Any] = options | {"scenarios": ("tight", "default")}
+    alone: dict[str, Any] = options | {"scenarios": ("default",)}
+    env = FleetVecEnv(**both)
     env.reset()
-    group, twin = env.envs[1], FleetVecEnv(**options | {"scenarios": ("default",)}).envs[0]
+    group, twin = env.envs[1], FleetVecEnv(**alone).envs[0]
     twin._seeds = [group_seed(TINY["seed"], 1)]
     twin.reset()
+    rows = instances_of(twin)
     for _ in range(500):
-        rows = rows_of(twin.batch.split(twin.batch.table.observations)["instances"])
         requests = np.rint(rows[:, :, 0] * 256) + np.rint(rows[:, :, 1] * 16)
         twin.step(np.argmin(requests, 1))
+        rows = instances_of(twin)
     assert rows[:, :, 1].any()
-    both = [each.batch.split(each.batch.table.observations)["instances"] for each in (group, twin)]
-    np.testing.assert_array_equal(*both)
+    np.testing.assert_array_equal(instances_of(group), rows)
+
+
+def instances_of(group: SB3VecEnv) -> np.ndarray:
+    """Return what the environments of a group show of their instances."""
+    return rows_of(group.batch.split(group.batch.table.observations)["instances"]).copy()
 
 
 @pytest.mark.parametrize(
