@@ -61,7 +61,11 @@ def test_same_seed_clones_the_same_network(tmp_path):
 def test_a_clone_is_taught_and_validated_in_the_scenarios_asked_for(tmp_path):
     few = FEW | {"steps": 40, "epochs": 1, "requests": 60, "instances": (2,), "loads_each": 1}
     options = cloning.Options(
-        teacher="least-kv", scenarios=("default", "no-paging"), out=tmp_path / "a", **few
+        teacher="least-kv",
+        scenarios=("default", "no-paging"),
+        lengths=("predicted",),
+        out=tmp_path / "a",
+        **few,
     )
     taught = [group.vector.options.config.block_size for group in cloning.make_env(options).envs]
     assert taught == [16, 2048]
