@@ -121,6 +121,7 @@ def train(options: Options, command: str) -> dict[str, Any]:
             f"round {k + 1}/{options.rounds}, {time.monotonic() - begun_s:.0f} s: agreed with {agreement:.1%} of "
             f"new choices; {score:+.2%} of {REFERENCE}'s {options.objective}"
         )
+    note(f"the teacher plays {len(validation.cases)} validation cases, for the card")
     taught_costs = validation.costs_of_system(options.teacher)
     report = validation.report(tensors_of_network(student.actor))
     card = {

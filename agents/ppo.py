@@ -116,7 +116,7 @@ class Options:
     network: bool = False
     """Learn the network as well. Without: the linear score alone, which is better from scratch."""
     undo: bool = True
-    """Go back to the best network after a validation that is worse."""
+    """Go back to the best network after a validation that is worse; with --no-undo go on from the last."""
     hidden: Whole = HIDDEN
     """Width of the network (from scratch); matters with --network."""
 

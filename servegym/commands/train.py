@@ -75,7 +75,9 @@ def run(arguments: Sequence[str]) -> int:
         card = module.train(options, shlex.join(["servegym", "train", *arguments]))
     print(json.dumps(card, indent=2, allow_nan=False) if is_json else card["file"])
     rivals = getattr(module, "RIVALS", "least-requests")
-    note(f"play it with: servegym compare --systems learned:{card['file']},{rivals}")
+    note(
+        f"play it with: servegym compare --systems learned:{card['file']},{rivals} --scenario tight --load .97"
+    )
     return 0
 
 
