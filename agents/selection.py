@@ -117,7 +117,6 @@ class Selection(BaseCallback):
         self._next = self.num_timesteps + self.every
         self.logger.record("validation/score", self.last_score)
         self.logger.record("validation/best", self.best_score)
-        self.logger.dump(
-            self.num_timesteps
-        )  # now: by the next one, another rollout has been played
+        # Now: by the next dump another rollout has been played.
+        self.logger.dump(self.num_timesteps)
         self.on_validated()
