@@ -20,3 +20,9 @@ def queued_blocks(cluster):
     for q in range(n_queues(cluster)):
         blocks += queues[q].waiting_blocks
     return blocks
+
+
+@kernel
+def is_queued_by_tier(cluster):
+    """Return whether queue p of the gateway holds the requests of tier p."""
+    return centre_at(cluster.shared[0].centre_pointer).gateway[0].queue_by_tier != 0

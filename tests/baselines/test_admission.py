@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flat_profile import FLAT, one_server
 
+from servegym.baselines.simulate import simulate
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import dispatch_policy, find_policy, policy_names
 from servegym.simulator.simulation import Simulation
@@ -63,31 +64,78 @@ def test_queue_cap_of_nothing_lets_nobody_in():
 
 @pytest.mark.parametrize("local_limit", [None, 0], ids=["push", "pull"])
 def test_slo_shed_rejects_what_the_backlog_makes_late(local_limit):
-    # 320 tokens each at 1,000 tokens/s, all at t = 0: .32, .64, .96 and 1.28 s. Limits: 1 s, and 2 s for tier 1.
-    trace = Trace(np.zeros(5), np.full(5, 320), np.ones(5), tier=[0, 0, 0, 0, 1])
+    # 350 tokens each at 1,000 tokens/s and 10 ms for the own prompt, all at t = 0: .01, .36, .71 and 1.06 s.
+    # Limits: 1 s, and 2 s for tier 1.
+    trace = Trace(np.zeros(5), np.full(5, 350), np.ones(5), tier=[0, 0, 0, 0, 1])
     config = one_server(
         tiers=2,
         admission="slo-shed",
-        admission_params={"prefill_tokens_per_s": 1000},
+        admission_params={"prefill_tokens_per_s": 1000, "slack": 1},
         max_local_waiting=local_limit,
     )
     assert rejected(run(trace, config)) == [3]
 
 
 def test_slo_shed_does_not_count_less_urgent_queues_before_a_request():
-    # one runs; three of tier 1 wait at the gateway: 1.28 s of tokens with its own, but .32 s for tier 0
+    # one runs, .32 s of tokens; three of tier 1 wait at the gateway: 1.28 s in all, but .32 s for tier 0
     trace = Trace(
         [0.0, 0.001, 0.001, 0.001, 0.002], np.full(5, 320), np.full(5, 9), tier=[1] * 4 + [0]
     )
     config = one_server(
         tiers=2,
         admission="slo-shed",
-        admission_params={"prefill_tokens_per_s": 1000},
+        admission_params={"prefill_tokens_per_s": 1000, "slack": 1},
         max_local_waiting=0,
     )
     assert rejected(run(trace, config)) == []
     as_urgent = Trace(trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
     assert rejected(run(as_urgent, config)) == [4]
+    # where queues are no tiers, all that wait count
+    for queue_by in ("none", "tenant"):
+        other = ClusterConfig(**(config.model_dump() | {"queue_by": queue_by}))
+        assert rejected(run(trace, other)) == [4]
+
+
+@pytest.mark.parametrize(
+    ("options", "n_accepted"),
+    [
+        ({"max_num_seqs": 8}, 4),
+        ({"max_num_seqs": 8, "kv_blocks": 70}, 2),
+        ({"max_num_seqs": 32, "max_num_batched_tokens": 64}, 8),
+    ],
+    ids=["seats", "kv", "budget"],
+)
+def test_slo_shed_takes_the_rate_of_a_loaded_instance_from_its_profile(options, n_accepted):
+    # P = 300, O = 100: b = min(seats, KV / 350, budget / 4), R = 3b / 10 ms. Seats, b = 8: 2,400 tokens/s, and with
+    # k ahead .01 + 2 * 300k / 2400 <= 1 for k <= 3. KV, b = 1,120 / 350 = 3.2: 960 tokens/s, k <= 1.
+    # Budget, b = 16: 4,800 tokens/s, and the own prompt takes 5 iterations: .05 + .125k, k <= 7.
+    trace = Trace(np.zeros(12), np.full(12, 300), np.full(12, 100))
+    config = one_server(admission="slo-shed", **options)
+    assert rejected(run(trace, config)) == list(range(n_accepted, 12))
+
+
+@pytest.mark.parametrize("engine", ["vllm-v1", "sarathi", "vllm-v0", "static"])
+def test_slo_shed_predicts_the_ttft_of_a_prompt_alone(engine):
+    for prompt in (100, 1900) if engine == "vllm-v0" else (100, 2000, 2049, 6000, 20_000):
+        trace = Trace([0.0], [prompt], [50])
+        alone_s = float(simulate(trace, engine=engine).requests["first_token_s"][0])
+        for factor, n_rejected in ((1 + 1e-9, 0), (1 - 1e-6, 0 if engine == "static" else 1)):
+            options = {"admission": "slo-shed", "admission_params": {"ttft_s": factor * alone_s}}
+            summary = simulate(trace, engine=engine, **options).summary()
+            assert summary["rejected"] == n_rejected, (prompt, factor)
+
+
+def attained(load: float, admission: str | None) -> tuple[float, int]:
+    """Return the SLO attainment of Azure's conversations in short memory, and how many were rejected."""
+    trace = generate("azure-conv", 3000, 10.0, 0)
+    summary = simulate(trace, load=load, scenario="tight", admission=admission).summary()
+    return summary["slo_attainment"], summary["rejected"]
+
+
+def test_slo_shed_sheds_nothing_where_nothing_is_late_and_helps_in_overload():
+    assert attained(0.85, "slo-shed") == attained(0.85, None) == (1.0, 0)
+    for load in (1.15, 2.0):
+        assert attained(load, "slo-shed")[0] > 2 * attained(load, None)[0]
 
 
 def gated(trace: Trace, dispatch: str = "least-requests", **options) -> np.ndarray:
@@ -171,12 +219,13 @@ def test_everybody_is_served_or_rejected_and_none_is_held_for_ever(name, local_l
     status = run(trace, config)["status"]
     assert set(status.tolist()) <= {FINISHED, REJECTED}
     served = (status == FINISHED).mean()
-    assert served == 1 if name == "headroom-gated" else 0.2 < served < 0.6
+    assert served == 1 if name == "headroom-gated" else 0.15 < served < 0.6
 
 
 @pytest.mark.parametrize("name", ADMISSION)
-def test_nobody_is_turned_away_from_an_idle_cluster(name):
-    trace = Trace(np.arange(20.0), np.full(20, 100), np.full(20, 3), tier=np.arange(20) % 3)
+@pytest.mark.parametrize("prompt", [100, 8_000])
+def test_nobody_is_turned_away_from_an_idle_cluster(name, prompt):
+    trace = Trace(np.arange(20.0), np.full(20, prompt), np.full(20, 3), tier=np.arange(20) % 3)
     config = ClusterConfig(instances=2, profile=FLAT, tiers=3, admission=name)
     records = run(trace, config)
     assert (records["status"] == FINISHED).all()
