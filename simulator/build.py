@@ -229,11 +229,12 @@ def counts_tiers(config: ClusterConfig) -> bool:
 
 
 def _n_tier_counts(config: ClusterConfig, n_views: int) -> int:
-    """Return the length of `tiers`: true counts, and with stale metrics what was seen, and a view's own."""
+    """Return the length of `tiers`: true counts, with stale metrics what was seen and a view's own, the gateway's."""
     if not counts_tiers(config):
         return 0
     is_stale = config.metrics_interval_s > 0
-    return config.tiers * (config.most_instances * (1 + is_stale) + (n_views if is_stale else 0))
+    n_rows = config.most_instances * (1 + is_stale) + (n_views if is_stale else 0)
+    return config.tiers * (n_rows + 1)  # and the gateway's
 
 
 def _n_copied_requests(simulation: "Simulation", n: int) -> int:

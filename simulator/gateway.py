@@ -36,6 +36,7 @@ from servegym.simulator.state import (
     Request,
 )
 from servegym.simulator.tally import tally_end
+from servegym.simulator.tiers import count_queued
 from servegym.simulator.views import ACCEPT, HOLD, has_taker, is_accepting
 from servegym.simulator.waiting import (
     append_held,
@@ -96,7 +97,7 @@ def enqueue(state, r):
     request = state.requests[r]
     request.instance, request.place = NO_INSTANCE, AT_GATEWAY
     push_waiting(state, centre(state).queues[queue_of(state, request)], r)
-    centre(state).gateway[0].n_queued += 1
+    count_queued(state, request, 1)
 
 
 @kernel
@@ -116,7 +117,7 @@ def drop_request(state, r):
         gateway.n_held -= 1
     else:
         remove_queued(state, centre(state).queues[queue_of(state, request)], r, False)
-        gateway.n_queued -= 1
+        count_queued(state, request, -1)
 
 
 @cold_kernel
@@ -213,7 +214,7 @@ def _play_on(state):
             is_held_back = True
             break
         pop_queue(state, centre(state).queues[q])
-        gateway.n_queued -= 1
+        count_queued(state, state.requests[r], -1)
         place(state, i, r)
     if shared.error == ASKED:
         return

@@ -1,8 +1,10 @@
-"""How many requests of every tier an instance has: kept when there are several tiers, or requests move.
+"""How many requests of every tier are where: kept when there are several tiers, or requests move.
 
-`tiers` holds K counts an instance, true ones; with stale metrics then K an instance as last seen, and K a view.
+`tiers` holds K counts an instance, true ones; with stale metrics then K an instance as last seen, and K a view; last
+the K of all queues of the gateway.
 """
 
+from servegym.simulator.calls import centre
 from servegym.simulator.kernel import kernel
 
 
@@ -29,3 +31,17 @@ def count_tier(state, i, request, sign):
     """Let a request come to (+1) or leave (-1) instance i (mutates tiers)."""
     if state.shared[0].counts_tiers:
         state.tiers[tier_row(state, i) + request.tier] += sign
+
+
+@kernel
+def queued_row(state):
+    """Return where the counts of the gateway's queues begin."""
+    return state.tiers.shape[0] - state.shared[0].n_tiers
+
+
+@kernel
+def count_queued(state, request, sign):
+    """Let a request enter (+1) or leave (-1) the gateway's queues (mutates gateway and tiers)."""
+    centre(state).gateway[0].n_queued += sign
+    if state.shared[0].counts_tiers:
+        state.tiers[queued_row(state) + request.tier] += sign

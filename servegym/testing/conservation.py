@@ -3,9 +3,12 @@
 All checks are of the simulation's present, raise AssertionError with the instance at fault, and change nothing.
 """
 
+import numpy as np
+
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import (
     ACTIVE,
+    AT_GATEWAY,
     CANCELLED,
     DRAINING,
     NEVER,
@@ -51,6 +54,13 @@ def check_conservation(simulation: Simulation) -> None:
     at_gateway = int(gateway["n_queued"] + gateway["n_held"])
     in_queues = int(state.queues["n_waiting"].sum())
     assert at_gateway == in_queues, f"gateway: {at_gateway} requests, {in_queues} in its queues"
+    if state.shared[0]["counts_tiers"]:
+        tiers = simulation.config.tiers
+        queued = (known["place"] == AT_GATEWAY) & (known["status"] == UNFINISHED)
+        queued &= np.arange(arrived) != gateway["awaited"]
+        expected = np.bincount(known["tier"][queued], minlength=tiers).tolist()
+        counted = state.tiers[len(state.tiers) - tiers :].tolist()
+        assert counted == expected, f"gateway: {counted} requests by tier; {expected} are there"
     ended = int((known["status"] != UNFINISHED).sum())
     timed = int((known["finish_ps"] >= 0).sum())
     assert ended == timed, f"{ended} requests have ended, {timed} have a time at which they did"

@@ -13,7 +13,7 @@ from servegym.simulator.policy import dispatch_policy, find_policy, policy_names
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import FINISHED, REJECTED
 from servegym.simulator.views import HOLD, is_accepting, now_s, tier
-from servegym.traces import Trace
+from servegym.traces import Labels, Trace
 from servegym.traces.workload import generate
 
 ADMISSION = [
@@ -54,6 +54,25 @@ def test_queue_cap_rejects_a_third_of_its_tier_and_of_no_other(local_limit):
         tiers=2, admission="queue-cap", admission_params={"cap_0": 2}, max_local_waiting=local_limit
     )
     assert rejected(run(trace, config)) == [2]
+
+
+@pytest.mark.parametrize("queue_by", ["tier", "none", "tenant"])
+@pytest.mark.parametrize("tiers", [1, 2])
+def test_queue_cap_counts_its_tier_in_queues_by_whatever(queue_by, tiers):
+    # one seat, all at t = 0: the first is dispatched, the others wait at the gateway. Two tiers: three of tier 0 and
+    # two of tier 1 get in; one tier: three
+    tier_of = np.array([0, 1, 0, 0, 1, 0, 1]) % tiers
+    tenant = Labels(("a", "b"), np.array([0, 0, 1, 1, 0, 0, 1]))
+    trace = Trace(np.zeros(7), np.full(7, 10), np.full(7, 3), tier=tier_of, tenant=tenant)
+    caps = {"cap_0": 3, "cap_1": 2}
+    config = one_server(
+        tiers=tiers,
+        admission="queue-cap",
+        admission_params=caps,
+        max_local_waiting=0,
+        queue_by=queue_by,
+    )
+    assert rejected(run(trace, config)) == ([3, 4, 5, 6] if tiers == 1 else [5, 6])
 
 
 def test_queue_cap_of_nothing_lets_nobody_in():
