@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from servegym.simulator.policy import Policy, find_policy
+from servegym.simulator.policy import BUILT_IN_ORDERS, Policy, find_policy
 from servegym.simulator.profiles import Profile, find_profile
 from servegym.traces.names import near_match
 
@@ -40,7 +40,6 @@ DECISIONS = {
     "migration": "migration",
     "scaling": "scaling",
 }
-BUILT_IN_ORDERS = ("fcfs", "priority")
 
 
 class Fault(BaseModel):
@@ -163,7 +162,9 @@ class ClusterConfig(BaseModel):
         for kind, field in DECISIONS.items():
             name, params = getattr(self, field), getattr(self, f"{field}_params")
             if name is not None and not (kind == "ordering" and name in BUILT_IN_ORDERS):
-                find_policy(kind, name).check_params(params)
+                policy = find_policy(kind, name)
+                policy.check_params(params)
+                policy.check_together(params)
             elif params:
                 raise ValueError(f"{field}_params = {params}; {field} = {name} takes none")
 

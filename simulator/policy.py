@@ -71,6 +71,7 @@ class Param:
     low: float
     high: float
     is_whole: bool = False
+    at_most: str = ""  # another parameter of the policy, which this one may not exceed
 
     def check(self, value: float, policy: str) -> float:
         """Return the value as a float; ValueError if it is not a number in [low, high]."""
@@ -175,6 +176,16 @@ class Policy:
                 )
             known[name].check(value, self.name)
 
+    def check_together(self, given: Mapping[str, float]) -> None:
+        """ValueError for a parameter above one that it may not exceed; check_params has seen each alone."""
+        values: dict[str, Any] = {param.name: param.default for param in self.params} | dict(given)
+        for param in self.params:
+            if param.at_most and values[param.name] > values[param.at_most]:
+                raise ValueError(
+                    f"{self.name}: {param.name} = {values[param.name]}; must be <= {param.at_most} = "
+                    f"{values[param.at_most]}"
+                )
+
     @property
     def n_values(self) -> int:
         """What the function gets as `params`: parameters, and behind them weights."""
@@ -183,6 +194,7 @@ class Policy:
     def param_values(self, given: Mapping[str, float], trace: Any) -> np.ndarray:
         """Return float64[n_values]: parameters, defaults filled in for that trace, and weights."""
         self.check_params(given)
+        self.check_together(given)
         values = [
             given[p.name]
             if p.name in given
@@ -200,6 +212,7 @@ class Policy:
 
 
 MOST_MEMORY = 10**8  # floats
+BUILT_IN_ORDERS = ("fcfs", "priority")  # orders that are no policies: the engine has them
 AGENT = "agent"  # the policies of that name wait for the caller of an environment (envs/agent.py); listed nowhere
 OUTLOOK_VIEWS = "servegym.simulator.outlook_views"
 WHAT_IF = {
@@ -243,7 +256,8 @@ def find_policy(kind: str, name: str) -> Policy:
     _load_policies()
     found = _REGISTRY.get((kind, name))
     if found is None:
-        raise ValueError(f"unknown {kind} policy {name!r}; {near_match(name, policy_names(kind))}")
+        known = [*(BUILT_IN_ORDERS if kind == "ordering" else ()), *policy_names(kind)]
+        raise ValueError(f"unknown {kind} policy {name!r}; {near_match(name, known)}")
     return found
 
 

@@ -7,6 +7,7 @@ import pytest
 from policy_calls import Asked, paused
 
 from servegym.baselines.scaling.freeness import ADD, DRAIN, KEEP, band_order
+from servegym.baselines.systems import find_system
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy
 from servegym.simulator.simulation import Simulation
@@ -104,11 +105,38 @@ def test_no_active_instance_means_add_and_no_division():
     assert all(math.isfinite(value) for value in asked.memory)
 
 
-def test_llumnixs_band_is_a_matter_of_parameters():
-    # F = 50, then 90
-    for tokens, order in ((790, KEEP), (150, DRAIN)):
-        simulation = paused([(0, 0, tokens, 50)], kv_blocks=100)
-        assert Asked(simulation, "scaling", "freeness", low=10, high=60).scale() == order
+@pytest.mark.parametrize(("signal", "mean"), [(0, (70 + 100) / 2), (1, (55 / 3 + 95) / 2)])
+def test_llumnixs_signal_counts_all_that_wait_and_the_watermark(signal, mean):
+    # 100 blocks, 5 of them watermark. Instance 0 has one seat: 20 blocks run, 10 and 10 wait. F = (100 - 20 - 10) / 1,
+    # Llumnix's (95 - 20 - 20) / 3. Instance 1 is idle, as if it had one request: 100 and 95.
+    rows = [(0, 0, 310, 50), (0, 0, 160, 50), (0, 0, 160, 50)]
+    for low, high, order in (
+        (mean - 0.1, mean + 0.1, KEEP),
+        (mean + 0.1, 1e6, ADD),
+        (-1e6, mean - 0.1, DRAIN),
+    ):
+        simulation = paused(rows, instances=2, kv_blocks=100, max_num_seqs=1, watermark=0.05)
+        band = {"signal": signal, "low": low, "high": high}
+        assert Asked(simulation, "scaling", "freeness", **band).scale() == order
+
+
+def test_llumnixs_signal_without_traffic_is_finite():
+    # 100 blocks, none of them watermark
+    for high, order in ((99, DRAIN), (100, KEEP)):
+        simulation = paused([], instances=2, kv_blocks=100, watermark=0)
+        asked = Asked(simulation, "scaling", "freeness", signal=1, low=10, high=high)
+        assert asked.scale() == order
+
+
+def test_an_inverted_band_is_refused():
+    message = r"freeness: low = 3\.0; must be <= high = 1\.0"
+    with pytest.raises(ValueError, match=message):
+        ClusterConfig(scaling="freeness", scaling_params={"low": 3, "high": 1})
+    with pytest.raises(ValueError, match=r"low = 3\.0; must be <= high = 1\.5"):
+        ClusterConfig(scaling="freeness", scaling_params={"low": 3})
+    # set one after the other, together they are a band
+    system = find_system("least-requests:scaling=freeness,low=3,high=5")
+    assert system.configure(ClusterConfig()).scaling_params == {"low": 3, "high": 5}
 
 
 def test_on_the_engine_it_rests_without_traffic_and_grows_in_a_burst():
