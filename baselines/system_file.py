@@ -64,10 +64,18 @@ def head_of(system: str) -> str:
 
 
 def with_settings(system: str, settings: str) -> str:
-    """Return a system's text with more settings behind its own."""
+    """Return a system's text with more settings behind its own; one that it has too takes its place."""
     if not settings:
         return system
-    return f"{system}{',' if ':' in system else ':'}{settings}"
+    head, given = head_of(system), {name_of(setting) for setting in settings.split(",")}
+    own = filter(None, system[len(head) + 1 :].split(","))
+    kept = [setting for setting in own if name_of(setting) not in given]
+    return f"{head}{',' if ':' in head else ':'}{','.join([*kept, settings])}"
+
+
+def name_of(setting: str) -> str:
+    """Return what a setting, name=value, sets."""
+    return setting.partition("=")[0].strip()
 
 
 def write_system_file(path: str | Path, document: dict[str, Any], heading: str) -> None:

@@ -19,10 +19,10 @@ from typing import Any
 from servegym.baselines.learned import ARCHITECTURES, LearnedPolicy, shipped_names
 from servegym.baselines.learned.architectures import FAMILY, load_checkpoint
 from servegym.baselines.system_fields import FIELDS, field_value
-from servegym.baselines.system_file import is_system_file, read_system_text, with_settings
+from servegym.baselines.system_file import is_system_file, name_of, read_system_text, with_settings
 from servegym.baselines.system_table import SYSTEMS
-from servegym.simulator.config import BUILT_IN_ORDERS, DECISIONS, ClusterConfig
-from servegym.simulator.policy import Policy, find_policy, policy_names
+from servegym.simulator.config import DECISIONS, ClusterConfig
+from servegym.simulator.policy import BUILT_IN_ORDERS, Policy, find_policy, policy_names
 from servegym.traces.names import near_match
 
 PARTS = {"dispatch": "dispatch"} | {field: kind for kind, field in DECISIONS.items()}  # part: kind
@@ -119,6 +119,7 @@ def find_system(wanted: "str | Policy | System") -> System:
         system = learned_system(wanted, file.strip())
     else:
         system = named_system(name)
+    check_set_once(wanted, text)
     for key, value in settings_in(wanted, text, is_swap=True):
         system = swapped(system, key, value)
     for key, value in settings_in(wanted, text, is_swap=False):
@@ -183,6 +184,14 @@ def settings_in(wanted: str, text: str, is_swap: bool) -> Iterable[tuple[str, st
             yield key, value
 
 
+def check_set_once(wanted: str, text: str) -> None:
+    """ValueError naming what the text behind the colon sets twice."""
+    names = [name_of(setting) for setting in filter(None, text.split(","))]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"system = {wanted!r}; {twice[0]} is set twice")
+
+
 def parsed_number(name: str, key: str, value: str) -> float:
     """Return the value as a number; ValueError names the setting."""
     try:
@@ -235,6 +244,7 @@ def unknown_param(system: System, takers: Mapping[str, Policy], key: str, param:
     if key in ClusterConfig.model_fields:
         option = "--" + key.replace("_", "-")
         return f"{key} is the cluster's, the same for every system; give it as an option ({option})"
-    params = dict.fromkeys(name for policy in takers.values() for name in names_of(policy))
-    is_one_part = key != param
-    return f"unknown parameter {key!r}; {near_match(param, params if is_one_part else [*params, *PARTS, *FIELDS])}"
+    known = [name for policy in takers.values() for name in names_of(policy)]
+    if key == param:  # of no part in particular: parts and fields may be meant
+        known += [*PARTS, *FIELDS]
+    return f"unknown parameter {key!r}; {near_match(param, dict.fromkeys(known))}"

@@ -162,6 +162,7 @@ class ClusterOptions:
 
     def to_config(self) -> "ClusterConfig":
         """Return the validated config; ValueError names field and value."""
+        from servegym.baselines.system_fields import NOBODY, is_optional
         from servegym.simulator.config import SCENARIOS, ClusterConfig
         from servegym.traces.names import near_match
 
@@ -172,7 +173,7 @@ class ClusterOptions:
         options: dict[str, Any] = {**SCENARIOS[self.scenario or "default"]}
         for name, value in given_options(self).items():
             if value is not None and not (name in FLAGS and value is False):
-                options[name] = value
+                options[name] = None if value == NOBODY and is_optional(name) else value
         if self.profile is not None:
             options["profile"] = self.profile[0] if len(self.profile) == 1 else tuple(self.profile)
         return ClusterConfig(**options)

@@ -207,12 +207,24 @@ def test_name_may_carry_parameters():
             "random:instances=8",
             r"instances is the cluster's, .* give it as an option \(--instances\)",
         ),
+        ("n-tier:peak=.3, peak=.4", "peak is set twice"),
+        ("random:migration=none,migration=llumnix", "migration is set twice"),
+        ("random:order=fcsf", "unknown ordering policy 'fcsf'; did you mean 'fcfs'"),
+        ("random:order=none", "known: fcfs, priority, aging"),
+        ("", "unknown system ''"),
         (3, "system = 3; must be a name or a dispatch policy"),
     ],
 )
 def test_bad_name_or_parameter_is_named(wanted, message: str):
     with pytest.raises(ValueError, match=message):
         find_system(wanted)
+
+
+def test_what_can_be_set_is_listed_once():
+    with pytest.raises(ValueError, match="unknown parameter 'xyz'; known:") as caught:
+        find_system("n-tier:xyz=1")
+    listed = str(caught.value).partition("known: ")[2].split(", ")
+    assert {"peak", "dispatch", "order", "queue_by"} < set(listed) and len(listed) == len({*listed})
 
 
 def test_policy_object_is_a_system():

@@ -100,6 +100,9 @@ MISTAKES = {
     "compare --systems random --whole --seeds 3": "--whole plays the file once",
     "compare --systems random --reserve-full-prompt 2": "'2' is neither true nor false",
     "simulate --system randm": "servegym simulate: unknown system 'randm'",
+    "simulate --system=": "unknown system ''; known:",
+    "simulate --order fcsf": "did you mean 'fcfs'?",
+    "simulate --scaling freeness --scaling-params low=3,high=1": "low = 3.0; must be <= high = 1.0",
     "simulate --workload sharegpt": "recorded without times; give --load or --rate",
     "simulate --load 1 --rate 2": "--load and --rate exclude each other",
     "list": "servegym list: missing",
@@ -265,6 +268,15 @@ def test_options_reach_the_cluster(capsys: Capture):
         reject_penalty_s=7,
         block_size=32,
     )
+
+
+def test_a_policy_of_none_is_nobody_as_behind_a_systems_colon():
+    parts = ("admission", "queue", "migration", "scaling")
+    words = [word for part in parts for word in (f"--{part}", "none")]
+    config = arguments.parse(ClusterOptions, words, "simulate", "").to_config()
+    assert config == ClusterConfig() and config.migration is None
+    with pytest.raises(ValueError, match="unknown ordering policy 'none'; known: fcfs"):
+        ClusterOptions(order="none").to_config()
 
 
 def test_a_limit_is_one_for_all_tiers_or_one_a_tier():
