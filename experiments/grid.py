@@ -45,12 +45,15 @@ PLAIN = (
 # What the cluster did beside serving; in the table of a comparison where there are any.
 COUNTERS = (
     "holds",
+    "admission_holds",
     "admission_rejections",
     "moves",
+    "refused_moves",
     "aborted_moves",
     "scale_ups",
     "scale_downs",
     "crashes",
+    "client_retries",
 )
 # What routers see and who goes first: beside the text of all settings, to tell pooled runs apart.
 SETTINGS = ("metrics_interval_s", "routers", "order")
