@@ -19,6 +19,7 @@ from servegym.baselines.systems import System, find_system, system_names
 from servegym.experiments.blocks import check_seeds
 from servegym.experiments.comparison import Comparison
 from servegym.experiments.grid import play_grid
+from servegym.experiments.idle_settings import idle_settings, shared_notes
 from servegym.experiments.notes import notes_of, override_notes
 from servegym.experiments.progress import announce_compilation, bar
 from servegym.experiments.rerun import command_line
@@ -91,7 +92,17 @@ def compare(
         asked |= {"rate": rate_per_s, "horizon_s": horizon_s, "seed": seed, "whole": whole}
         command = command_line(asked | {"seeds": None if whole else seeds}, cluster)
     resolved = {name: system.manifest(cluster) for name, system in found.items()}
+    idle = {
+        name: idle_settings(
+            system.configure(cluster),
+            next(iter(traces.values())),
+            tier_mix,
+            sum(cell.row["holds"] for cell in cells if cell.row["system"] == name),
+        )
+        for name, system in found.items()
+    }
     notes = [*override_notes(resolved, cluster), *notes_of(cells, load_played, cluster)]
+    notes += shared_notes(idle)
     return Comparison(
         runs=pd.DataFrame([cell.row for cell in cells]),
         reference=reference,

@@ -73,9 +73,10 @@ def run(arguments: Sequence[str]) -> int:
         trace = trace.assign_tiers(served.tier_mix, served.seed, config.tiers)
     from servegym.baselines.simulate import simulate
     from servegym.baselines.systems import find_system
+    from servegym.experiments.idle_settings import idle_settings
     from servegym.experiments.progress import announce_compilation
 
-    system = find_system(options.system or "least-requests")
+    system = find_system("least-requests" if options.system is None else options.system)
     announce_compilation()
     result = simulate(
         trace,
@@ -87,7 +88,8 @@ def run(arguments: Sequence[str]) -> int:
         rate_per_s=rate_per_s,
     )
     summary = result.summary()
-    summary["warnings"] = [*summary["warnings"], *load_warnings(result)]
+    idle = idle_settings(result.config, result.trace, served.tier_mix, summary["holds"])
+    summary["warnings"] = [*summary["warnings"], *load_warnings(result), *idle]
     print(
         json.dumps(summary, indent=2, allow_nan=False) if options.json_ else summary_text(summary)
     )
