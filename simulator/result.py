@@ -18,6 +18,7 @@ import numpy as np
 
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.kernel import SIMULATOR_HASH
+from servegym.simulator.move_table import ledger_of
 from servegym.simulator.prediction_error import prediction_error
 from servegym.simulator.slo import DEFAULT_SLO, Slo
 from servegym.simulator.state import FINISHED
@@ -41,7 +42,7 @@ class Result:
 
     records: state.REQUEST[n], the offered requests in order of arrival. system: the name it was
     asked for by; dispatch and params: the policy behind it. offered_load: the multiple of the
-    saturation rate that was asked for, if any. ledger: state.LEDGER, the moves that have ended.
+    saturation rate that was asked for, if any. ledger: state.LEDGER, the moves that began (move_table.py).
     """
 
     trace: Trace
@@ -76,7 +77,7 @@ class Result:
 
     @cached_property
     def moves(self) -> "pd.DataFrame":
-        """One row a move between instances that has ended (columns: move_table.py)."""
+        """One row a move between instances that began (columns: move_table.py)."""
         from servegym.simulator.move_table import move_table
 
         return move_table(self)
@@ -196,7 +197,7 @@ def result_of(
         engines=simulation.state.engines,
         gateway=simulation.state.gateway.copy(),
         control=simulation.state.control.copy(),
-        ledger=simulation.state.ledger[: int(simulation.state.control[0]["n_ledger"])].copy(),
+        ledger=ledger_of(simulation.state),
         n_bad_predictions=int(shared["n_bad_predictions"]),
         cut_ps=int(shared["now_ps"]),
     )

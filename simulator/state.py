@@ -60,7 +60,8 @@ COPYING, STOPPING, COPYING_LAST, JOINING, RETURNING = 0, 1, 2, 3, 4
     LOST_DESTINATION,
     LOST_SOURCE,
     LOST_LINK,
-) = range(9)
+    UNDER_WAY,
+) = range(10)
 OUTCOMES = (
     "cold",
     "committed",
@@ -71,6 +72,7 @@ OUTCOMES = (
     "destination lost",
     "source lost",
     "link lost",
+    "under way",  # when the result was taken; never in the engine's own ledger
 )
 
 CRASH, SLOW, METRICS_LOSS, LINK_LOSS = 0, 1, 2, 3

@@ -392,6 +392,33 @@ def test_case_19_and_16_a_move_commits_and_its_stop_is_in_the_latency():
     assert request["tpot_s"] == pytest.approx(0.200 / 19)
 
 
+@pytest.mark.parametrize(("horizon_ms", "stages", "blocks"), [(30, 1, 2), (45, 2, 2)])
+def test_a_move_under_way_at_the_horizon_is_in_the_table_and_in_no_count(
+    horizon_ms, stages, blocks
+):
+    # as above: the first stage, of 2 of 3 blocks, from 20 to 40 ms; then it stops, and commits at 50
+    config = ClusterConfig(
+        instances=2,
+        profile=_MOVES.name,
+        migration="test-scripted-moves",
+        rebalance_interval_s=0.01,
+        link_gb_per_s=SLOW_LINK,
+    )
+    trace = Trace([0.0], [A[1]], [A[2]])
+    simulation = Simulation(trace, config, listed_or_other, horizon_s=horizon_ms / 1e3)
+    begin = simulation.state.policies["memory_begin"][MIGRATION]
+    simulation.state.memory[begin : begin + len(AT_20)] = AT_20
+    simulation.run()
+    result = simulation.result()
+    (move,) = result.moves.to_dict("records")
+    expected = {"outcome": "under way", "kind": "live", "stages": stages, "blocks": blocks}
+    expected |= {"request_id": 0, "source": 0, "destination": 1, "start_s": 0.02}
+    assert {name: move[name] for name in expected} == expected
+    assert np.isnan([move["end_s"], move["downtime_s"]]).all()
+    summary = result.summary()
+    assert (summary["moves"], summary["aborted_moves"], summary["refused_moves"]) == (0, 0, 0)
+
+
 def test_case_19_source_finishes_during_the_copy():
     """A copy that ended in nothing kept blocks reserved at the destination, or revived the request."""
     simulation = moved([(0, 40, 3)], AT_20)
