@@ -49,6 +49,17 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "rebalance_interval_s": 0.05,  # the later version polls every 50 ms
         "migration_stages": 2,  # all blocks but the last while decoding, then the rest
     },
+    "llumnix-later": {
+        "summary": "Most blocks left a request; the shortest moves, in up to 3 stages, one at a time in and out.",
+        "source": f"{LLUMNIX}, its public code afterwards",
+        "dispatch": "llumnix-steps",
+        "order": "priority",
+        "migration": "llumnix",
+        "migration_params": {"shortest": 1, "slots": 1},
+        "rebalance_interval_s": 0.05,
+        "migration_stages": 3,
+        "last_stage_blocks": 16,
+    },
     "block": {
         "summary": "Smallest E2E foretold by playing every instance forward with the request added.",
         "source": "Block (Cambridge; SYSTOR '26), fan-out",

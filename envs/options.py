@@ -17,6 +17,7 @@ from servegym.baselines.features import (
     QUEUE_FEATURES,
     REQUEST_FEATURES,
 )
+from servegym.baselines.headroom import BY_TIER
 from servegym.baselines.simulate import with_options
 from servegym.baselines.systems import System, find_system
 from servegym.envs.agent import RULES
@@ -273,12 +274,24 @@ def _check_numbers(a: Mapping[str, Any]) -> None:
 
 def _check_headroom(config: ClusterConfig, system: System) -> None:
     """ValueError unless some policy has headroom to set."""
-    policies = [system.policy, *(config.policy_of(kind) for kind in DECISIONS)]
-    names = [param.name for policy in policies if policy for param in policy.params]
+    parts = [(system.policy, system.params)]
+    for kind, field in DECISIONS.items():
+        policy = config.policy_of(kind)
+        if policy is not None and policy.params:
+            parts.append((policy, getattr(config, f"{field}_params")))
+    names = [
+        p.name for policy, given in parts if not _is_binary(policy, given) for p in policy.params
+    ]
     if not any(name in names for name in HEADROOM_PARAMS):
         raise ValueError(
             f"system = {system.name!r}; no part of it has headroom (peak, decay): try 'n-tier'"
         )
+
+
+def _is_binary(policy: Policy, given: Mapping[str, float]) -> bool:
+    """Return whether a policy has Llumnix's reserve, or nothing, where it could have headroom by tier."""
+    switches = [p.default for p in policy.params if p.name == "headroom" and p.high == BY_TIER]
+    return bool(switches) and given.get("headroom", switches[0]) != BY_TIER
 
 
 def _slo_of(limits: Mapping[str, float]) -> Slo:

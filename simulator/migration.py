@@ -53,7 +53,7 @@ from servegym.simulator.state import (
 )
 from servegym.simulator.stretch import interrupt, wake
 from servegym.simulator.tiers import count_tier
-from servegym.simulator.views import fits_engine
+from servegym.simulator.views import fits_engine, is_moving
 from servegym.simulator.waiting import remove_waiting, return_waiting
 
 NOT_SEATED = -1
@@ -146,7 +146,9 @@ def _begin(state, source, destination, r):
     there = state.instances[destination]
     interrupt(state, source, shared.now_ps)
     is_here = request.status == UNFINISHED and request.place == AT_INSTANCE
-    if source == destination or not is_here or request.instance != source or is_moving(state, r):
+    if source == destination or not is_here or request.instance != source:
+        return False
+    if is_moving(view_of(state), r):
         return False
     engine = state.engines[there.engine]
     if there.condition != ACTIVE or not fits_engine(Request(state.requests, np.int64(r)), engine):
@@ -232,15 +234,6 @@ def _begin_copy(state, source, destination, r, position):
     if move.next_ps == shared.now_ps:
         _play_move(state, move)
     return True
-
-
-@kernel
-def is_moving(state, r):
-    """Return whether a move of request r is under way."""
-    for m in range(centre(state).control[0].n_moves):
-        if centre(state).moves[m].request == r and centre(state).moves[m].has_ended == 0:
-            return True
-    return False
 
 
 @cold_kernel

@@ -311,6 +311,31 @@ def n_movable(cluster, i):
 
 
 @kernel
+def is_moving(cluster, r):
+    """Return whether a move of request r is under way: whoever moves it then is refused (the truth)."""
+    seen = centre_at(cluster.shared[0].centre_pointer)
+    for m in range(seen.control[0].n_moves):
+        if seen.moves[m].request == r and seen.moves[m].has_ended == 0:
+            return True
+    return False
+
+
+@kernel
+def n_outgoing(cluster, i):
+    """Return the moves under way out of instance i (the truth)."""
+    seen, n = centre_at(cluster.shared[0].centre_pointer), 0
+    for m in range(seen.control[0].n_moves):
+        n += seen.moves[m].source == i and seen.moves[m].has_ended == 0
+    return n
+
+
+@kernel
+def n_incoming(cluster, i):
+    """Return the moves under way to instance i that have something reserved there (the truth)."""
+    return cluster.instances[checked(cluster, i)].n_incoming
+
+
+@kernel
 def least_urgent_waiting(cluster, i, most_blocks):
     """Return the index of the waiting request to move first from instance i, NO_REQUEST if there is none (the truth).
 
@@ -335,11 +360,14 @@ def least_urgent_waiting(cluster, i, most_blocks):
 
 @kernel
 def write_waiting(cluster, i, destination, moves, n):
-    """Write a move of each waiting request of instance i behind the n in moves, if there is room; return how many."""
+    """Write a move of each waiting request of instance i behind the n in moves, if there is room; return how many.
+
+    Of each but those in a move already: preempted since it began.
+    """
     state = state_at(cluster.shared[0].state_pointer)
     r = first_in_walk(state, counted(cluster, checked(cluster, i)).head)
     while r != NO_REQUEST:
-        if n < moves.shape[0]:
+        if n < moves.shape[0] and not is_moving(cluster, r):
             moves[n, 0], moves[n, 1], moves[n, 2] = i, destination, r
             n += 1
         r = next_in_walk(state, r)

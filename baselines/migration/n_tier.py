@@ -3,8 +3,8 @@
 Every tick, with max F and min F of active instances: sources have F <= min + margin, if max - min >= threshold, or
 they drain with work; destinations have F >= max - margin and do not drain; the lowest is paired with the highest. A
 pair moves one request (a draining source all): the largest tier, then the fewest blocks, then waiting before running,
-that fits the destination's free blocks. F: freeness with headroom (freeness.py). Source: Beyond Binary Priorities;
-aggressive: every .01 s, threshold .1.
+that fits the destination's free blocks and is in no move already. F: freeness with headroom (freeness.py). Source:
+Beyond Binary Priorities; aggressive: every .01 s, threshold .1.
 
 F of a draining instance is far below any other: as the min it would end ordinary moves for as long as the drain lasts.
 For the same reason a draining source that can move nothing leaves its destination to the next source.
@@ -20,12 +20,12 @@ from servegym.baselines.freeness import freeness, virtual_free
 from servegym.baselines.headroom import (
     FRACTIONS,
     N_HEADROOM_PARAMS,
-    SWITCH,
     headroom_blocks,
+    headroom_brought,
+    headroom_left,
     headroom_memory,
     headroom_params,
     prepare_headroom,
-    tier_headroom,
 )
 from servegym.baselines.migration.pairs import (
     BOTH,
@@ -45,8 +45,8 @@ from servegym.simulator.views import (
     head_blocks,
     is_active,
     is_draining,
+    is_moving,
     known_blocks_of,
-    kv_blocks,
     least_urgent_waiting,
     n_decoding,
     n_instances,
@@ -58,7 +58,6 @@ from servegym.simulator.views import (
     running_blocks,
     running_request,
     tier,
-    tier_count,
     write_waiting,
 )
 
@@ -138,10 +137,10 @@ def move_all(cluster, source, destination, moves, n):
     n = write_waiting(cluster, source, destination, moves, n)
     left = admissible_blocks(cluster, destination)
     for k in range(n_decoding(cluster, source)):
-        blocks = running_blocks(cluster, source, k)
-        if blocks <= left:
+        r, blocks = running_request(cluster, source, k).index, running_blocks(cluster, source, k)
+        if blocks <= left and not is_moving(cluster, r):
             left -= blocks
-            n = write_move(moves, n, source, destination, running_request(cluster, source, k).index)
+            n = write_move(moves, n, source, destination, r)
     return n
 
 
@@ -158,9 +157,15 @@ def move_one(cluster, source, destination, params, memory, moves, n):
 
 @kernel
 def least_urgent(cluster, source, destination):
-    """Return the least urgent request that fits the destination, or NOBODY, and its position, or NOT_RUNNING."""
+    """Return the least urgent request that fits the destination, or NOBODY, and its position, or NOT_RUNNING.
+
+    One in a move already is left out. Of those that wait only the first to move is looked at: if it was preempted in a
+    move that is under way still, running ones are left.
+    """
     most_blocks = admissible_blocks(cluster, destination)
     r, k = least_urgent_waiting(cluster, source, most_blocks), NOT_RUNNING
+    if r != NOBODY and is_moving(cluster, r):
+        r = NOBODY
     largest_tier, fewest = -1, 0
     if r != NOBODY:
         largest_tier = tier(request_at(cluster, r))
@@ -171,7 +176,7 @@ def least_urgent(cluster, source, destination):
             continue
         blocks = running_blocks(cluster, source, position)
         is_first = tier(request) > largest_tier or blocks < fewest
-        if is_first and blocks <= most_blocks:
+        if is_first and blocks <= most_blocks and not is_moving(cluster, request.index):
             r, k, largest_tier, fewest = request.index, position, tier(request), blocks
     return r, k
 
@@ -187,10 +192,8 @@ def evens_out(cluster, source, destination, memory, r, k):
     p = tier(request_at(cluster, r))
     free_here = virtual_free(cluster, source) - headroom_blocks(cluster, source, memory)
     free_there = virtual_free(cluster, destination) - headroom_blocks(cluster, destination, memory)
-    if memory[SWITCH] == 1 and tier_count(cluster, source, p) == 1:
-        free_here += tier_headroom(kv_blocks(cluster, source), memory, p)
-    if memory[SWITCH] == 1 and tier_count(cluster, destination, p) == 0:
-        free_there -= tier_headroom(kv_blocks(cluster, destination), memory, p)
+    free_here += headroom_left(cluster, source, memory, p)
+    free_there -= headroom_brought(cluster, destination, memory, p)
     running_here, running_there = n_running(cluster, source), n_running(cluster, destination)
     if k == NOT_RUNNING:
         if n_waiting(cluster, source) == 1:

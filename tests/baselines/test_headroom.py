@@ -33,7 +33,14 @@ def test_vector_headroom_is_as_given_and_nothing_beyond_ten_tiers():
     assert one_of_each_tier(12, given=given).tolist() == [64, 1, 0, 128, 0, 0, 0, 0, 0, 32, 0, 0]
 
 
-@pytest.mark.parametrize("form", [0, 1, 2])
+def test_reserve_as_a_form_is_all_blocks_but_the_spare_ones_for_tier_0_only():
+    # 128 blocks less 1,600 / 16 = 100; less ceil(100 / 16) = 7; none where all are spare
+    assert one_of_each_tier(4, given=params(form=3)).tolist() == [28, 0, 0, 0]
+    assert one_of_each_tier(2, given=params(form=3, reserve_tokens=100)).tolist() == [121, 0]
+    assert one_of_each_tier(2, given=params(form=3, reserve_tokens=2064)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("form", [0, 1, 2, 3])
 def test_one_tier_has_no_headroom(form):
     assert one_of_each_tier(1, given=params(form=form, h0=0.5)).tolist() == [0]
 
@@ -78,6 +85,8 @@ def test_table_follows_parameters_that_change_during_a_run():
         (params(peak=0.5, decay=0), [64, 64, 64, 64]),
         (params(form=2, h3=0.5), [0, 0, 0, 64]),
         (params(form=2, h2=0.5), [0, 0, 64, 0]),
+        (params(form=3), [28, 0, 0, 0]),
+        (params(form=3, reserve_tokens=1000), [128 - 63, 0, 0, 0]),
         (params(form=1), [25, 17, 8, 0]),
         (params(headroom=0, form=1), [0, 0, 0, 0]),
     ]

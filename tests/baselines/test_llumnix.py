@@ -43,6 +43,19 @@ def test_table_of_the_binary_reserve(asker, holder, is_subtracted):
     assert chosen == (1 if is_subtracted else 0)
 
 
+@pytest.mark.parametrize("asker", [0, 1, 3])
+def test_headroom_by_tier_takes_the_reserves_place_whoever_asks(asker):
+    # 200 blocks, 4 tiers, peak .2: 40, 17, 7, 3. Instance 0 has tiers 0 and 1 on 10 blocks each: (180 - 57) / 2 = 61.5;
+    # instance 1 has tier 1 three times, 23 blocks in all: (177 - 17) / 3 = 53.3.
+    # Peak .3: 60 and 26 blocks: (180 - 86) / 2 = 47 and (177 - 26) / 3 = 50.3.
+    # The reserve, where tier 0 is: 200 - 10 blocks, (180 - 190) / 2 = -5
+    rows = [*PRIORITY_THERE, (1, 1, 160, 90), (1, 1, 160, 90), (1, 1, 48, 90)]
+    simulation = paused(rows, (asker, 16), kv_blocks=200)
+    for options, chosen in (({}, 0), ({"peak": 0.3}, 1), ({"form": 3, "reserve_tokens": 160}, 1)):
+        asked = Asked(simulation, "dispatch", "llumnix-dispatch", headroom=2, **options)
+        assert asked.dispatch() == chosen
+
+
 def test_reserve_leaves_the_spare_tokens_in_whole_blocks():
     # 40 blocks, 100 spare tokens: 7 blocks, a reserve of 33. A normal asker sees 39 - 33 = 6 beside a priority request,
     # and 40 - 35 = 5 or 40 - 33 = 7 on the other instance.

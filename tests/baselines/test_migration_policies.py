@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_calls import Asked, paused
 
+from servegym.simulator import state as layout
+from servegym.simulator.build import link_state, records
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy
 from servegym.simulator.simulation import Simulation
@@ -141,6 +143,15 @@ def test_equal_load_moves_nothing_whatever_the_threshold(name, closer):
     assert moves(name, [], instances=3, threshold=0, closer=closer) == []
 
 
+def test_binary_reserve_is_a_headroom_of_n_tiers_too():
+    # 100 blocks, spare 320 tokens: a reserve of 80. F: (100 - 1 - 80) / 1 = 19 where tier 0 is, 90 where it is not
+    rows = [(0, 0, 10, 50), (1, 3, 150, 50)]
+    reserve = {"headroom": 1, "form": 3, "reserve_tokens": 320, "closer": 0}
+    assert moves("n-tier", rows, **reserve) == [(0, 1, 0)]
+    # moved, it takes the reserve along: 100 and (100 - 11 - 80) / 2 = 4.5, further apart than 19 and 90
+    assert moves("n-tier", rows, **{**reserve, "closer": 1}) == []
+
+
 # Llumnix. 100 blocks: f = free / running.
 
 SHORT = [(0, 1, 470, 50), (0, 1, 470, 50), (0, 1, 470, 50)]  # 90 blocks in 3: f = 10 / 3
@@ -173,6 +184,23 @@ def test_reserve_makes_a_source_of_who_has_a_priority_request():
     assert moves("llumnix", [(0, 0, 10, 50), (1, 1, 10, 50)], reserve_tokens=16, threshold=5) == []
 
 
+def test_headroom_by_tier_of_llumnix():
+    # 100 blocks: H = 20, 8, 3, 1. f of instance 0: (98 - 20 - 8) / 2 = 35; of instance 1: (80 - 1) / 2 = 39.5
+    rows = [(0, 0, 10, 50), (0, 1, 10, 50), (1, 3, 150, 50), (1, 3, 150, 50)]
+    options = {"headroom": 2, "closer": 0}
+    assert moves("llumnix", rows, threshold=35, **options) == []
+    assert moves("llumnix", rows, threshold=36, **options) == [(0, 1, 1)]
+    assert moves("llumnix", rows, threshold=39, **options) == [(0, 1, 1)]
+    assert moves("llumnix", rows, threshold=39.5, **options) == []
+    # peak .6: 60 + 26 leave (98 - 86) / 2 = 6
+    assert moves("llumnix", rows, threshold=7, peak=0.6, **options) == [(0, 1, 1)]
+    # evened out? 4.5 apart; tier 1 takes its 8 along: (99 - 20) / 1 = 79 and (79 - 1 - 8) / 3 = 23.3
+    assert moves("llumnix", rows, threshold=36, headroom=2) == []
+    # three more of tier 1 stay, and their 8: (98 - 3 - 28) / 5 = 13.4 becomes 68 / 4 = 17, 39.5 again 23.3
+    rows += [(0, 1, 10, 50)] * 3
+    assert moves("llumnix", rows, threshold=36, headroom=2) == [(0, 1, 6)]
+
+
 def test_extremes_are_zipped():
     # f: 10 / 3, 13 / 3, 90, infinite
     rows = [*SHORT, (1, 1, 470, 50), (1, 1, 470, 50), (1, 1, 420, 50), (2, 1, 150, 50)]
@@ -199,6 +227,76 @@ def test_llumnix_empties_a_draining_instance_one_request_a_tick():
     assert asked.moves() == [(0, 1, 1)]
     simulation.state.instances["condition"] = DRAINING, ABSENT
     assert asked.moves() == []
+
+
+# Moves under way: request, source, destination.
+
+
+def copying(simulation: Simulation, *under_way: tuple[int, int, int]) -> Simulation:
+    """Return the simulation with live moves under way, which only what a policy reads of them tells from real ones."""
+    state = simulation.state._replace(moves=records(len(under_way), layout.MOVE))
+    simulation.state = state
+    link_state(state)
+    for move, (request, source, destination) in zip(state.moves, under_way, strict=True):
+        move["request"], move["source"], move["destination"] = request, source, destination
+        state.instances["n_incoming"][destination] += 1
+    state.control[0]["n_moves"] = len(under_way)
+    return simulation
+
+
+def test_n_tier_passes_over_a_request_that_is_being_copied():
+    rows = [(0, 1, 10, 50), (0, 2, 150, 50), (0, 2, 40, 50), (0, 2, 100, 50), (0, 0, 10, 50)]
+    simulation = paused(rows, until_s=0.015, instances=2, kv_blocks=100)
+    asked = Asked(copying(simulation, (2, 0, 1)), "migration", "n-tier", **PLAIN)
+    assert asked.moves() == [(0, 1, 3)]
+    asked = Asked(
+        copying(simulation, (2, 0, 1), (3, 0, 1), (1, 0, 1)), "migration", "n-tier", **PLAIN
+    )
+    assert asked.moves() == [(0, 1, 0)]
+    # it drains: all but these two
+    simulation = paused(rows, until_s=0.015, instances=2, kv_blocks=100)
+    simulation.state.instances["condition"][0] = DRAINING
+    asked = Asked(copying(simulation, (2, 0, 1), (4, 0, 1)), "migration", "n-tier")
+    assert asked.moves() == [(0, 1, 0), (0, 1, 1), (0, 1, 3)]
+
+
+def test_waiting_request_that_is_being_copied_stays():
+    # one seat: request 0 runs, 1 and 2 wait; 1 would move first, but for its copy, begun before it was preempted
+    rows = [(0, 2, 10, 50), (0, 2, 10, 50), (0, 2, 20, 50)]
+    simulation = paused(rows, until_s=0.015, instances=2, kv_blocks=100, max_num_seqs=1)
+    asked = Asked(copying(simulation, (1, 0, 1)), "migration", "n-tier", **PUBLISHED)
+    assert asked.moves() == [(0, 1, 0)]
+    simulation.state.instances["condition"][0] = DRAINING
+    assert Asked(simulation, "migration", "n-tier").moves() == [(0, 1, 2), (0, 1, 0)]
+
+
+def test_llumnix_passes_over_a_request_that_is_being_copied():
+    rows = [(0, 1, 150, 50), (0, 2, 10, 50), (0, 3, 630, 50), (0, 0, 630, 50), (1, 1, 10, 50)]
+    simulation = paused(rows, until_s=0.015, instances=2, kv_blocks=100)
+    copying(simulation, (2, 0, 1))
+    assert Asked(simulation, "migration", "llumnix", headroom=0).moves() == [(0, 1, 1)]
+    copying(simulation, (1, 0, 1))
+    asked = Asked(simulation, "migration", "llumnix", headroom=0, shortest=1)
+    assert asked.moves() == [(0, 1, 0)]
+    copying(simulation, (0, 0, 1), (1, 0, 1), (2, 0, 1))
+    assert Asked(simulation, "migration", "llumnix", headroom=0).moves() == []
+
+
+@pytest.mark.parametrize(
+    ("under_way", "slots", "written"),
+    [
+        # f: 10 / 3, 13 / 3, 90, infinite, as where extremes are zipped
+        ((0, 0, 2), 0, [(0, 3, 2), (1, 2, 5)]),
+        ((0, 0, 2), 1, [(1, 3, 5)]),  # one out of 0, one to 2
+        ((0, 0, 2), 2, [(0, 3, 2), (1, 2, 5)]),
+        ((3, 1, 0), 1, [(0, 3, 2)]),  # one out of 1; what comes to 0 hinders none that goes
+    ],
+)
+def test_instance_with_as_many_moves_as_slots_takes_no_part(under_way, slots, written):
+    rows = [*SHORT, (1, 1, 470, 50), (1, 1, 470, 50), (1, 1, 420, 50), (2, 1, 150, 50)]
+    simulation = copying(paused(rows, until_s=0.015, instances=4, kv_blocks=100), under_way)
+    asked = Asked(simulation, "migration", "llumnix", threshold=5, slots=slots)
+    assert asked.moves() == written
 
 
 # Both, on states that nobody chose.

@@ -71,7 +71,7 @@ def tight(name: str) -> Result:
     return simulate(trace, None, name, instances=3, scenario="tight", tiers=3, load=1.2)
 
 
-@pytest.mark.parametrize("name", ["n-tier", "llumnix"])
+@pytest.mark.parametrize("name", ["n-tier", "llumnix", "llumnix-later"])
 def test_systems_with_migration_move_requests(name: str):
     assert len(tight(name).moves) > 0
     assert len(tight(f"{name}:migration=none").moves) == 0

@@ -209,6 +209,7 @@ def test_many_requests_at_one_instant_are_asked_about_one_by_one():
         ),
         (IDS[6], {"control_interval_s": 1e300}, "control_interval_s = 1e+300; must be <= 9200000"),
         (IDS[6], {"system": "least-requests"}, "no part of it has headroom"),
+        (IDS[6], {"system": "llumnix"}, "no part of it has headroom"),  # the binary reserve
     ],
 )
 def test_bad_argument_is_named_when_the_environment_is_made(env_id, arguments, message):

@@ -27,12 +27,12 @@ def test_range_default_and_kind_come_from_the_declared_parameter():
 
 def test_without_a_range_all_that_is_declared_is_searched():
     assert one("n-tier", "peak") == Dimension("peak", "number", 0.0, 1.0, default=0.2)
-    assert one("n-tier", "form").choices == ("exponential", "linear", "vector")
+    assert one("n-tier", "form").choices == ("exponential", "linear", "vector", "reserve")
 
 
 def test_values_have_the_names_that_the_unit_gives_them():
     form = headroom_params(1)[1]
-    assert labels_of(form) == {"exponential": 0, "linear": 1, "vector": 2}
+    assert labels_of(form) == {"exponential": 0, "linear": 1, "vector": 2, "reserve": 3}
     whole = Param("samples", 0, "instances, 0 for all", 0, 8, is_whole=True)
     assert labels_of(whole) == {}
 
