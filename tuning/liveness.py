@@ -2,7 +2,8 @@
 
 A trial that is RUNNING without a living worker was killed with it, and becomes FAIL. The lock is a file's flock, which
 the system releases with the process, so that no worker is ever taken for dead, nor a dead one for alive because its
-process id went to another. Locks can be tried on their own machine only: trials of other machines are left alone.
+process id went to another. Locks can be tried on their own machine only, which is one of the same name or of the same
+boot: a container that starts again has another name. Trials of other machines are left alone, and told of (waits.py).
 """
 
 import os
@@ -10,6 +11,7 @@ import socket
 import time
 import uuid
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import optuna
@@ -22,15 +24,24 @@ WORKER = "worker"  # attribute of a trial
 UNNAMED_S = 30.0  # after which a trial that no worker has put its name to counts as abandoned
 
 
+@cache
+def boot_id() -> str:
+    """Return what this machine's kernel calls its boot, the same in all its containers; "" where it has no name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 class Worker:
-    """A living worker: use it as a context. name: what its trials say."""
+    """A living worker: use it as a context. name: what its trials say, HOST@BOOT:LOCK."""
 
     def __init__(self, folder: Path) -> None:
         folder = folder.absolute() / "workers"
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{uuid.uuid4()}.lock"
         self._lock = FileLock(self._path)
-        self.name = f"{socket.gethostname()}:{self._path}"
+        self.name = f"{socket.gethostname()}@{boot_id()}:{self._path}"
 
     def __enter__(self) -> "Worker":
         self._lock.acquire()
@@ -41,30 +52,40 @@ class Worker:
         self._lock.release()
 
 
-def is_alive(worker: str) -> bool:
-    """Return whether a worker lives, as far as this machine can tell."""
-    host, _, path = worker.partition(":")
-    if host != socket.gethostname():
-        return True
+def host_of(worker: str) -> str:
+    """Return the name of a worker's machine."""
+    return worker.partition(":")[0].partition("@")[0]
+
+
+def is_alive(worker: str) -> bool | None:
+    """Return whether a worker lives; None if that cannot be told from here, as of another machine.
+
+    A lock that is missing is a dead worker's, but for another container of this machine, whose files may be elsewhere.
+    """
+    where, _, path = worker.partition(":")
+    host, _, boot = where.partition("@")
+    is_same_host = host == socket.gethostname()
+    if not is_same_host and (not boot or boot != boot_id()):
+        return None
     if not os.path.exists(path):
-        return False
+        return False if is_same_host else None
     lock = FileLock(path)
     if not lock.acquire(is_waiting=False):
         return True
-    Path(path).unlink(missing_ok=True)
+    if is_same_host:  # of another container it must stay: missing, it would say nothing
+        Path(path).unlink(missing_ok=True)
     lock.release()
     return False
 
 
 def is_abandoned(trial: FrozenTrial, takes_over: bool = False) -> bool:
-    """Return whether nobody works on a trial that is RUNNING; takes_over: of another machine, nobody."""
+    """Return whether nobody works on a trial that is RUNNING; takes_over: nobody where it cannot be told."""
     worker = trial.user_attrs.get(WORKER)
     if worker is None:
         started = trial.datetime_start
         return started is None or (datetime.now() - started).total_seconds() > UNNAMED_S
-    if takes_over and not worker.startswith(f"{socket.gethostname()}:"):
-        return True
-    return not is_alive(worker)
+    lives = is_alive(worker)
+    return takes_over if lives is None else not lives
 
 
 def fail_abandoned(study: optuna.Study, takes_over: bool = False) -> list[int]:

@@ -25,6 +25,7 @@ from servegym.tuning.player import Player
 from servegym.tuning.problem import Problem, changed_fields
 from servegym.tuning.sampling import SeededSampler
 from servegym.tuning.tally import SURPLUS, Tally, is_lost, is_surplus, tally
+from servegym.tuning.waits import Waits, has_waiting, tell_unknown
 
 PROBLEM = "problem"  # attribute of a study
 ORIGIN, DEFAULT = "origin", "default"  # attribute of the trial that plays the default
@@ -138,12 +139,6 @@ def work(
                 say(f"trial {trial.number} failed with {trial.params}: {reason}")
 
 
-def has_waiting(study: optuna.Study) -> bool:
-    """Return whether a trial waits to be played."""
-    states = (optuna.trial.TrialState.WAITING,)
-    return bool(study.get_trials(deepcopy=False, states=states))
-
-
 def is_orphan() -> bool:
     """Return whether this is a worker whose parent has died."""
     parent = multiprocessing.parent_process()
@@ -198,13 +193,20 @@ def search(
         if lost:
             say(f"trials left behind by processes that died, now FAIL: {', '.join(map(str, lost))}")
         enqueue_default(study, problem)
+    tell_unknown(study, say)
+    waits = Waits(study, total, say)
+
+    def watch_both(now: Tally) -> None:
+        watch(now)
+        waits.look(now)
+
     first = len(study.get_trials(deepcopy=False))
     first -= tally(study).underway
     target = Target(total, max_faults, max(0, first), takes_over)
     if workers == 1:
-        work(player, place, target, say, watch)
+        work(player, place, target, say, watch_both)
     else:
-        work_in_processes(problem, place, target, workers, study, watch)
+        work_in_processes(problem, place, target, workers, study, watch_both)
     return study
 
 

@@ -97,7 +97,7 @@ class Options:
     study_name: Text = None
     """Name of the study in the storage (STUDY, or STUDY-WORKLOAD of several)."""
     take_over: Flag = False
-    """Give up trials that another machine left running; it must be gone."""
+    """Give up trials that another machine or container left running; it must be gone."""
     json_: Json = False
     """Print the report as one JSON document."""
     served: WorkloadOptions = field(default_factory=WorkloadOptions)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from tuning_problems import SEEDS, done, n_ended, place, problem, start, stored
 
 from servegym.tuning import search as searching
 from servegym.tuning.journal import JOURNAL
-from servegym.tuning.liveness import WORKER, Worker, fail_abandoned
+from servegym.tuning.liveness import WORKER, Worker, boot_id, fail_abandoned
 from servegym.tuning.player import Player
 from servegym.tuning.search import DEFAULT, ORIGIN, open_study, search
 from servegym.tuning.tally import KILLED, REASON, SURPLUS, is_surplus, tally
+from servegym.tuning.waits import Waits
 
 TOTAL = 24
 PATIENCE_S = 120.0
@@ -128,6 +130,90 @@ def test_trial_of_a_living_search_is_left_alone_and_waited_for(tmp_path: Path):
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert tally(study).complete == 3 and tally(study).lost == 0
+
+
+def left_running(folder: Path, worker: str) -> Any:
+    """Return a study with one RUNNING trial of that worker, and nothing else."""
+    study = open_study(problem(), place(folder), print)
+    study.ask().set_user_attr(WORKER, worker)
+    return study
+
+
+def test_trial_of_another_machine_is_told_and_waited_for_until_it_is_taken_over(tmp_path: Path):
+    """Once at the start and once when all others are done, with its host and what to do."""
+    folder = tmp_path / "shared"
+    left_running(folder, "gone-host@other-boot:/elsewhere/x.lock")
+    process = start(folder, "--trials", "3")
+    wait_until(lambda: n_ended(folder) == 2)
+    time.sleep(1.0)  # some rounds of waiting
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=PATIENCE_S)
+    told = [line for line in complaint.splitlines() if "trial 0 of gone-host" in line]
+    assert [line.partition(":")[0].partition(" trial")[0] for line in told] == [
+        "counted as running",
+        "waiting for",
+    ]
+    assert all("--take-over" in line for line in told)
+
+    process = start(folder, "--trials", "3", "--take-over")
+    _, complaint = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and "now FAIL: 0" in complaint
+    assert [t.state for t in stored(folder)] == [TrialState.FAIL] + [TrialState.COMPLETE] * 3
+
+
+@pytest.mark.parametrize(
+    ("host", "boot", "has_lock", "is_dead"),
+    [
+        ("own", "own", True, True),  # killed: nobody holds its lock
+        ("own", "own", False, True),
+        ("own", "", False, True),  # as stored before boots were
+        ("other", "own", True, True),  # another container of this machine, killed
+        ("other", "own", False, False),  # ... whose files may be elsewhere
+        ("other", "other", True, False),  # another machine, with the same path
+        ("other", "", True, False),
+    ],
+)
+def test_worker_is_dead_where_its_lock_is_this_machines_and_free(
+    host: str, boot: str, has_lock: bool, is_dead: bool, tmp_path: Path
+):
+    if boot == "own" != host and not boot_id():
+        pytest.skip("this system has no boot id")
+    lock = tmp_path / "x.lock"
+    if has_lock:
+        lock.touch()
+    host = socket.gethostname() if host == "own" else host
+    boot = boot_id() if boot == "own" else boot
+    study = left_running(tmp_path, f"{host}{'@' if boot else ''}{boot}:{lock}")
+    assert fail_abandoned(study) == ([0] if is_dead else [])
+    assert fail_abandoned(study, takes_over=True) == ([] if is_dead else [0])
+
+
+def test_living_worker_is_never_taken_over(tmp_path: Path):
+    with Worker(tmp_path) as worker:
+        study = left_running(tmp_path, worker.name)
+        assert fail_abandoned(study, takes_over=True) == []
+        _, _, rest = worker.name.partition("@")
+        if boot_id():  # another container's
+            other = left_running(tmp_path / "other", f"container@{rest}")
+            assert fail_abandoned(other, takes_over=True) == []
+
+
+def test_long_wait_for_a_living_worker_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = [0.0]
+    monkeypatch.setattr("servegym.tuning.waits.time.monotonic", lambda: clock[0])
+    said: list[str] = []
+    with Worker(tmp_path) as worker:
+        study = left_running(tmp_path, worker.name)
+        waits = Waits(study, 1, said.append)
+        for clock[0] in (1.0, 9.0, 11.0):  # 10 s have passed: not before
+            waits.look(tally(study))
+            assert said == []
+        for clock[0] in (11.1, 12.0):
+            waits.look(tally(study))
+            assert said == [f"waiting for trial 0 of {socket.gethostname()}"]
 
 
 def test_case_30_two_workers_at_once_lose_nothing(tmp_path: Path):
