@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from servegym.baselines.saturation import scale_to_load, scale_to_rate
+from servegym.baselines.system_file import check_tiers
 from servegym.baselines.systems import System, find_system
 from servegym.simulator.config import SCENARIOS, ClusterConfig
 from servegym.simulator.policy import Policy, find_policy
@@ -45,6 +46,7 @@ def simulate(
     trace = trace if isinstance(trace, Trace) else load_trace(trace)
     config = with_options(config, options)
     chosen = find_system(system)
+    check_tiers(chosen.name, config.tiers)
     if load is not None and rate_per_s is not None:
         raise ValueError(f"load = {load}, rate_per_s = {rate_per_s}; must give one of them")
     if load is not None:

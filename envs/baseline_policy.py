@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from servegym.baselines.system_file import check_tiers
 from servegym.baselines.systems import System, find_system, parsed_number, settings_in
 from servegym.envs.actions import action_of
 from servegym.envs.agent import N_PAIRS
@@ -120,6 +121,7 @@ def deciders_of(options: Options, baseline: str | Policy | System) -> dict[str, 
         deciders = {kind: own}
     else:
         system = find_system(baseline)
+        check_tiers(system.name, options.config.tiers)
         deciders = {}
     for role in options.roles:
         if role == "dispatch":

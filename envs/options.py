@@ -19,6 +19,7 @@ from servegym.baselines.features import (
 )
 from servegym.baselines.headroom import BY_TIER
 from servegym.baselines.simulate import with_options
+from servegym.baselines.system_file import check_tiers
 from servegym.baselines.systems import System, find_system
 from servegym.envs.agent import RULES
 from servegym.envs.episode import KINDS, TERMS
@@ -198,6 +199,7 @@ def check_options(kind: str, given: Mapping[str, Any]) -> Options:
     _check_numbers(a)
     background = find_system(a["system"])
     config = background.configure(_config_of(a["cluster"]))
+    check_tiers(background.name, config.tiers)
     if a["oracle"]:  # over what a system says
         config = with_options(config, {"estimator": "oracle", "estimator_params": {}})
     _check_no_other_agent(kind, config)

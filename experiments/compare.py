@@ -15,6 +15,7 @@ import pandas as pd
 from servegym.baselines.offered_rate import check_load_and_rate
 from servegym.baselines.saturation import saturation_rate
 from servegym.baselines.simulate import with_options
+from servegym.baselines.system_file import check_tiers
 from servegym.baselines.systems import System, find_system, system_names
 from servegym.experiments.blocks import check_seeds
 from servegym.experiments.comparison import Comparison
@@ -71,6 +72,8 @@ def compare(
     found = find_systems(systems)
     reference = checked_reference(reference, list(found))
     cluster = with_options(config, options)
+    for name in found:
+        check_tiers(name, cluster.tiers)
     source = find_source(trace, workload)
     check_load_and_rate(source, load, rate_per_s)
     recorded = traces_by_seed(source, seeds, n_requests, whole, seed, arrivals)

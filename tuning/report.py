@@ -1,7 +1,7 @@
 """The report of a study: text, plain values, and files: trials.csv, report.json, best.yaml and pictures.
 
-best.yaml is a system that every command takes by its path (baselines/system_file.py). The number of tiers is the
-cluster's, not the system's: it stands under `cluster`, and the command that compares has it as an option.
+best.yaml is a system that every command takes by its path (baselines/system_file.py), from any folder. The number of
+tiers is the cluster's, not the system's: it stands under `cluster`, and the command that compares has it as an option.
 """
 
 import json
@@ -11,27 +11,61 @@ from typing import Any
 
 import matplotlib
 
-from servegym.baselines.system_file import FORMAT, head_of, write_system_file
+from servegym.baselines.system_file import FORMAT, head_of, portable, tiers_of, write_system_file
 from servegym.experiments.rerun import command_line
 from servegym.experiments.statistics import Interval, mean_interval
 from servegym.simulator.config import ClusterConfig
+from servegym.traces.workload import FILE_ENDING
 from servegym.tuning import plots
 from servegym.tuning.drift import SPEEDS
 from servegym.tuning.outcome import Outcome, Paired
+from servegym.tuning.problem import Problem
 from servegym.tuning.spaces import TIERS
 from servegym.tuning.tables import trials_table
 
-BEST_FILE = "best.yaml"
+BEST_FILE, REPORT_FILE = "best.yaml", "report.json"
+PICTURES = ("history", "importances", "pair", "slices")
+
+
+def identity(name: str, problem: Problem) -> dict[str, Any]:
+    """Return what a report names its study by."""
+    return {
+        "study": name,
+        "system": problem.system,
+        "workload": problem.trace or problem.workload,
+        "space": [str(each) for each in problem.dimensions],
+    }
+
+
+def check_folder(folder: Path, name: str, problem: Problem) -> None:
+    """ValueError if a folder holds the report of another study, which saving would overwrite.
+
+    A report that cannot be read, as one half written, is none.
+    """
+    try:
+        kept = json.loads((folder / REPORT_FILE).read_text())
+    except (OSError, ValueError):
+        return
+    now = identity(name, problem)
+    then = {key: kept.get(key) for key in now} if isinstance(kept, dict) else {}
+    if then != now:
+        raise ValueError(
+            f"{folder} holds the report of another study, {told(then)}; this one is {told(now)}: "
+            "name another --out"
+        )
+
+
+def told(named: dict[str, Any]) -> str:
+    """Return what a report names its study by, as text."""
+    space = named.get("space") or []
+    texts = [f"{key} {named.get(key)}" for key in ("study", "system", "workload")]
+    return ", ".join([*texts, f"space {' '.join(map(str, space))}"])
 
 
 def to_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the report as plain values."""
     problem, counts = outcome.problem, outcome.tally
-    document: dict[str, Any] = {
-        "study": outcome.name,
-        "system": problem.system,
-        "workload": problem.trace or problem.workload,
-        "space": [str(each) for each in problem.dimensions],
+    document: dict[str, Any] = identity(outcome.name, problem) | {
         "objective": problem.objective,
         "unit": outcome.objective.unit,
         "better": outcome.objective.better,
@@ -123,11 +157,14 @@ def interval_text(interval: Interval) -> str:
 
 
 def save(outcome: Outcome, folder: Path, command: str | None = None) -> list[Path]:
-    """Write all files of the report into a folder that there is; return their paths."""
-    written = [folder / "trials.csv", folder / "report.json"]
+    """Write all files of the report into a folder that there is, none of an older one left; return their paths."""
+    for name in PICTURES:
+        (folder / f"{name}.png").unlink(missing_ok=True)
+    written = [folder / "trials.csv", folder / REPORT_FILE]
     trials_table(outcome).to_csv(written[0], index=False)
     written[1].write_text(json.dumps(to_dict(outcome), indent=2, allow_nan=False) + "\n")
     if outcome.best is None:
+        (folder / BEST_FILE).unlink(missing_ok=True)
         return written
     written.append(folder / BEST_FILE)
     write_best(outcome, written[-1], command)
@@ -153,7 +190,7 @@ def write_best(outcome: Outcome, path: Path, command: str | None) -> None:
         own = outcome.held_out.to_dict()
         keys = ("seeds", "difference", "difference_percent", "verdict")
         found["held_out"] = {key: own[key] for key in keys}
-    whole = problem.system_text(params)
+    whole = portable(problem.system_text(params))
     system = head_of(whole)
     pairs = (part.partition("=") for part in whole[len(system) + 1 :].split(",") if part)
     settings = {key.strip(): value.strip() for key, _, value in pairs}
@@ -162,11 +199,14 @@ def write_best(outcome: Outcome, path: Path, command: str | None) -> None:
         "system": system,
         "settings": {key: typed(value) for key, value in settings.items()},
     }
-    if any(each.key == TIERS for each in problem.dimensions):
+    is_searched = any(each.key == TIERS for each in problem.dimensions)
+    if is_searched or tiers_of(problem.system) is not None:
         document["cluster"] = {TIERS: problem.tiers(params)}
     heading = "A system that `servegym tune` found; any command takes this file as a system's name."
     if compare := compare_command(outcome, path):
         heading += f"\n{compare}"
+        if problem.trace is not None:
+            heading += f"\n{blocks_note(problem)}"
     write_system_file(path, document | {"provenance": found}, heading)
 
 
@@ -180,22 +220,37 @@ def typed(text: str) -> float | int | str:
     return text
 
 
-def compare_command(outcome: Outcome, path: Path) -> str | None:
-    """Return the command that compares the best with the system as it is on held-out seeds; None if it has no words.
+def blocks_note(problem: Problem) -> str:
+    """Say that comparing on a trace file is not what the best is judged on."""
+    n, own = problem.seeds + problem.held_out, problem.seeds
+    text = f"It plays all {n} blocks of the file, also the {own} that the search chose on, which flatter"
+    return (
+        f"{text}; held_out below is of the other {problem.held_out}."
+        if problem.held_out
+        else f"{text}."
+    )
 
-    A number of tiers is that of both.
+
+def compare_command(outcome: Outcome, path: Path) -> str | None:
+    """Return the command, for any folder, that compares the best with the system as it is; None if it has no words.
+
+    On held-out seeds; of a trace file on all its blocks, as compare cuts a file into those that it plays. A number of
+    tiers is that of both.
     """
     problem = outcome.problem
     if problem.workload in SPEEDS and problem.trace is None:
         return None
     config = ClusterConfig(**(problem.cluster | {TIERS: problem.tiers(outcome.best_params)}))
-    options: dict[str, Any] = {"systems": [str(path), problem.system], "reference": problem.system}
+    default = portable(problem.system)
+    options: dict[str, Any] = {"systems": [str(path.absolute()), default], "reference": default}
     if problem.trace is None:
-        options |= {"workload": problem.workload, "requests": problem.n_requests}
+        is_file = problem.workload.endswith(FILE_ENDING)
+        workload = str(Path(problem.workload).absolute()) if is_file else problem.workload
+        options |= {"workload": workload, "requests": problem.n_requests}
         options |= {"seed": problem.seed + problem.seeds, "seeds": max(1, problem.held_out)}
     else:
-        options |= {"trace": problem.trace, "seeds": problem.seeds + problem.held_out}
-        options |= {"seed": problem.seed}
+        options |= {"trace": str(Path(problem.trace).absolute())}
+        options |= {"seed": problem.seed, "seeds": problem.seeds + problem.held_out}
     options |= {"load": problem.load, "rate": problem.rate_per_s, "arrivals": problem.arrivals}
     options |= {"tier_mix": problem.tier_mix, "horizon_s": problem.horizon_s}
     return command_line(options, config)

@@ -86,9 +86,10 @@ def open_study(problem: Problem, place: Place, say: Report) -> optuna.Study:
         study.set_user_attr(PROBLEM, problem.to_json())
     elif changes := changed_fields(stored, problem):
         where = place.storage or place.folder
+        other = "--out" if place.storage is None else "--study-name and --out"
         raise ValueError(
             f"study {place.name!r} in {where} was begun with another problem ({'; '.join(changes)}); "
-            "ask for the same to go on with it, or name another --out or --study-name"
+            f"ask for the same to go on with it, or name another {other}"
         )
     return study
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from servegym.baselines.system_fields import FIELDS, field_value
-from servegym.baselines.system_file import with_settings
+from servegym.baselines.system_file import check_tiers, tiers_of, with_settings
 from servegym.baselines.systems import PARTS, System, find_system, names_of
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import Param
@@ -65,8 +65,12 @@ class Dimension:
 
 
 def read_space(system: str, params: Iterable[str], config: ClusterConfig) -> tuple[Dimension, ...]:
-    """Return the dimensions of "key=range" texts; ValueError for an unknown key, a bad range, or a key given twice."""
+    """Return the dimensions of "key=range" texts.
+
+    ValueError for an unknown key, a bad range, a key given twice, or a system's file that is for other tiers.
+    """
     base = find_system(system)
+    check_tiers(system, config.tiers)
     dimensions: list[Dimension] = []
     for text in params:
         key, equals, wanted = (part.strip() for part in text.partition("="))
@@ -74,6 +78,8 @@ def read_space(system: str, params: Iterable[str], config: ClusterConfig) -> tup
             raise ValueError(f"--param {key} is given twice")
         if equals and not wanted:
             raise ValueError(f"--param {text!r} has no range; write {key}=LOW:HIGH or {key}=A,B")
+        if key == TIERS and tiers_of(system) is not None:
+            raise ValueError(f"--param {key}: {system} sets cluster.tiers; leave one of them out")
         dimensions.append(dimension_of(base, key, wanted, config))
     if not dimensions:
         raise ValueError("nothing to search; give --param KEY=LOW:HIGH")

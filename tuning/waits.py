@@ -14,7 +14,9 @@ from servegym.tuning.liveness import WORKER, host_of, is_alive
 from servegym.tuning.tally import Tally
 
 PATIENCE_S = 10.0  # of waiting for workers that live, before it is said
-ADVICE = "cannot be asked from here whether it lives; if it is gone, --take-over gives its trials up"
+ADVICE = (
+    "cannot be asked from here whether it lives; if it is gone, --take-over gives its trials up"
+)
 
 
 def has_waiting(study: optuna.Study) -> bool:

@@ -49,7 +49,7 @@ examples:
   servegym tune system power-of-two --param d=1:8 --load 0.95
   servegym tune system n-tier:form=1 --param peak=0:0.5 --param migration.threshold=0.01:10:log --tiers 4 \
 --tier-mix fair-enterprise --scenario tight
-  servegym compare --systems out/tune/headroom/best.yaml,n-tier --tiers 4 --tier-mix fair-enterprise
+  head -2 out/tune/headroom/best.yaml    (the command that compares what was found with the default)
 
 Exit codes: 0 done; 1 a trial failed of itself; 2 a wrong option; 130 interrupted."""
 
@@ -109,13 +109,16 @@ def run(arguments: Sequence[str]) -> int:
     options = parse(Options, arguments, "tune", DESCRIPTION)
     if any(importlib.util.find_spec(name) is None for name in ("optuna", "scipy")):
         raise RuntimeError(NO_OPTUNA)
-    from servegym.tuning.report import save, to_dict, to_text
+    from servegym.tuning.report import check_folder, save, to_dict, to_text
 
     study = study_of(options)
     problems = problems_of(options, study)
+    places = places_of(options, study, problems)
+    for problem, place in zip(problems, places, strict=True):
+        check_folder(place.folder, place.name, problem)
     command = shlex.join(["servegym", "tune", *arguments])
     outcomes = []
-    for problem, place in zip(problems, places_of(options, study, problems), strict=True):
+    for problem, place in zip(problems, places, strict=True):
         outcome = search_and_judge(options, problem, place)
         outcomes.append(outcome)
         if not options.json_:
@@ -175,7 +178,7 @@ def stem_of(system: str) -> str:
 
 
 def problems_of(options: Options, study: "Study") -> list["Problem"]:
-    """Return a problem for each workload; ValueError for bad input."""
+    """Return a problem for each workload, all of which can be played; ValueError for bad input."""
     from servegym.tuning.objectives import find_objective
     from servegym.tuning.problem import Problem
     from servegym.tuning.sampling import SeededSampler
@@ -193,7 +196,7 @@ def problems_of(options: Options, study: "Study") -> list["Problem"]:
     pruner_of(prune_p)
     check_counts(options)
     has_rate = served.load is not None or served.rate is not None or served.trace is not None
-    return [
+    problems = [
         Problem(
             study=study.name,
             system=study.system,
@@ -216,6 +219,8 @@ def problems_of(options: Options, study: "Study") -> list["Problem"]:
         )
         for workload in workloads_of(options, study)
     ]
+    check_played(problems)
+    return problems
 
 
 def dimensions_of(
@@ -271,8 +276,22 @@ def workloads_of(options: Options, study: "Study") -> Iterable[str]:
     if options.workloads is not None:
         if served.workload is not None:
             raise ValueError("--workloads names all workloads; leave --workload out")
+        for name in options.workloads:
+            if options.workloads.count(name) > 1:
+                raise ValueError(f"--workloads: {name!r} is named twice")
         return options.workloads
     return [served.workload] if served.workload is not None else study.workloads
+
+
+def check_played(problems: Iterable["Problem"]) -> None:
+    """ValueError if any workload cannot be played, before the first one is searched on; a trace its search reads."""
+    from servegym.baselines.offered_rate import check_load_and_rate
+    from servegym.tuning.drift import find_played
+
+    for problem in problems:
+        if problem.trace is None:
+            source = find_played(None, problem.workload)
+            check_load_and_rate(source, problem.load, problem.rate_per_s)
 
 
 def fill(group: Any, defaults: dict[str, Any], scenario: str | None) -> None:
@@ -299,10 +318,14 @@ def places_of(options: Options, study: "Study", problems: Sequence["Problem"]) -
     name = options.study_name or study.name
     if len(problems) == 1:
         return [Place(folder, name, options.storage)]
-    return [
+    places = [
         Place(folder / FilePath(each.workload).stem, f"{name}-{each.workload}", options.storage)
         for each in problems
     ]
+    if len({place.folder for place in places}) < len(places):
+        told = ",".join(each.workload for each in problems)
+        raise ValueError(f"--workloads {told}: two have one file name, and would share a folder")
+    return places
 
 
 def search_and_judge(options: Options, problem: "Problem", place: "Place") -> "Outcome":

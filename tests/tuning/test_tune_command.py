@@ -1,6 +1,7 @@
 """`servegym tune`: files, JSON, exit codes, one-line errors, and a best.yaml that `compare` plays."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from learned_examples import written
 from tuning_problems import COMMAND, N_REQUESTS, SYSTEM, problem
 
 from servegym.__main__ import main
+from servegym.baselines.simulate import simulate
+from servegym.baselines.system_file import portable, tiers_of
 from servegym.baselines.systems import find_system
 from servegym.commands.tune import stem_of
+from servegym.envs.options import check_options
 from servegym.experiments.compare import compare
-from servegym.traces import generate
+from servegym.traces import generate, workload
 from servegym.tuning.player import Player
 from servegym.tuning.spaces import TIERS
 from servegym.tuning.studies import STUDIES
@@ -108,6 +112,9 @@ def test_command_in_the_best_file_compares_with_the_default(
         ("system: n-tier\nsettings: {peek: .1}", "unknown parameter 'peek'; did you mean 'peak'"),
         ("system: n-tier\nsettings: [peak]", "must be a mapping"),
         ("system: n-tier\nformat: 2", "format = 2; must be 1"),
+        ("system: n-tier\ncluster: 4", "cluster = 4; must be a mapping"),
+        ("system: n-tier\ncluster: {tiers: 0}", r"cluster\.tiers = 0; must be whole, >= 1"),
+        ("system: n-tier\ncluster: {instances: 4}", r"unknown key cluster\.instances"),
         ("system: !!python/object/apply:os.getcwd []", "is no YAML"),
         ("a: b: c", "is no YAML"),
     ],
@@ -135,6 +142,127 @@ def test_null_in_a_file_is_nobody(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("system: n-tier\nsettings: {migration: null}")
     assert find_system(str(path)).settings["migration"] is None
+
+
+def test_folder_of_another_study_is_refused_before_anything_is_played(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
+    """By another system, and by another space; the same study goes on, and leaves no picture of an older report."""
+    before = {path: path.read_bytes() for path in finished.iterdir() if path.is_file()}
+    words = ["--requests", "200", "--seeds", "1", "--held-out", "0", "--trials", "1"]
+    other = ["system", "power-of-two", "--param", "d=1:8", *words, "--out", str(finished)]
+    assert main(["tune", *other]) == 2
+    complaint = capsys.readouterr().err
+    assert f"study n-tier, system {SYSTEM}, " in complaint and "space d=1:8" in complaint
+    assert "name another --out" in complaint
+    assert tune(finished, "--trials", "1", "--param", "decay=0:10") == 2
+    assert "decay=0:10" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in finished.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def for_four_tiers(tmp_path: Path) -> str:
+    path = tmp_path / "four.yaml"
+    path.write_text("system: n-tier\nsettings: {peak: .1}\ncluster: {tiers: 4}")
+    return str(path)
+
+
+def test_file_for_other_tiers_than_the_clusters_is_an_error_wherever_it_is_played(
+    for_four_tiers: str, capsys: pytest.CaptureFixture[str]
+):
+    told = r"tiers = 1; the system of .*four\.yaml was found with 4"
+    trace = generate("zipf-64-512", 50, 20.0, 0)
+    with pytest.raises(ValueError, match=told):
+        simulate(trace, system=for_four_tiers)
+    with pytest.raises(ValueError, match=told):
+        simulate(trace, system=find_system(f"{for_four_tiers}:peak=.2"))
+    with pytest.raises(ValueError, match=told):
+        compare(["n-tier", for_four_tiers], workload="zipf-64-512", load=0.5)
+    with pytest.raises(ValueError, match=told):
+        check_options("dispatch", {"system": for_four_tiers})
+    assert main(["tune", "system", for_four_tiers, "--param", "peak=0:.5"]) == 2
+    assert "give --tiers 4" in capsys.readouterr().err
+    words = ["--tiers", "4", "--param", "tiers=1:4"]
+    assert main(["tune", "system", for_four_tiers, *words]) == 2
+    assert "sets cluster.tiers; leave one of them out" in capsys.readouterr().err
+    assert simulate(trace, system=for_four_tiers, tiers=4).summary()["finished"] == 50
+
+
+def test_system_whose_file_is_gone_plays_on(for_four_tiers: str):
+    system = find_system(for_four_tiers)
+    Path(for_four_tiers).unlink()
+    trace = generate("zipf-64-512", 50, 20.0, 0)
+    assert simulate(trace, system=system).summary()["finished"] == 50
+
+
+def test_portable_text_names_what_files_and_checkpoints_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written(tmp_path, "linear")
+    monkeypatch.chdir(tmp_path)
+    Path("inner.yaml").write_text(
+        "system: learned:linear-0\nsettings: {order: sjf}\ncluster: {tiers: 3}"
+    )
+    Path("outer.yaml").write_text("system: inner.yaml\nsettings: {estimator: oracle}")
+    lies = f"learned:{tmp_path / 'linear-0.safetensors'}"
+    assert portable("outer.yaml:order=fcfs") == f"{lies},order=sjf,estimator=oracle,order=fcfs"
+    assert tiers_of("outer.yaml:order=fcfs") == 3  # of the file that it names
+    assert portable("n-tier:dispatch=learned:linear-0") == f"n-tier:dispatch={lies}"
+    assert portable("learned:serve-goodput") == "learned:serve-goodput"  # ships: found anywhere
+    assert portable("power-of-two:d=3") == "power-of-two:d=3"
+    assert tiers_of("n-tier") is None
+
+
+def test_best_file_of_a_nested_file_stands_alone_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    written(tmp_path, "linear")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    text = "system: learned:linear-0\nsettings: {estimator: oracle}\ncluster: {tiers: 2}"
+    Path("mine.yaml").write_text(text)
+    words = ["--requests", "200", "--seeds", "1", "--held-out", "2", "--trials", "1"]
+    words += ["--param", "order=fcfs,sjf", "--instances", "2", "--load", ".9", "--tiers", "2"]
+    assert main(["tune", "system", "mine.yaml", *words, "--tier-mix", "uniform"]) == 0
+    best = tmp_path / "out" / "tune" / "mine" / "best.yaml"
+    report = json.loads(best.with_name("report.json").read_text())
+    heading = best.read_text().splitlines()[1].removeprefix("# servegym ")
+
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("../mine.yaml").unlink()
+    assert tiers_of(str(best)) == 2
+    assert find_system(str(best)).dispatch == f"learned:{tmp_path / 'linear-0.safetensors'}"
+    capsys.readouterr()
+    assert main([*shlex.split(heading), "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)["table"]
+    told = next(r for r in table if r["metric"] == "E2E mean" and r["system"] == str(best))
+    assert told["difference"] == pytest.approx(report["held_out"]["difference"]["mean"])
+
+
+def test_best_file_of_a_trace_says_that_compare_plays_the_blocks_of_the_search(tmp_path: Path):
+    path = tmp_path / "trace.parquet"
+    generate("zipf-64-512", 3_000, 20.0, 0).save(path)
+    words = ["--param", "d=1:8", "--trials", "1", "--seeds", "2", "--held-out", "1"]
+    words += ["--instances", "2", "--trace", str(path), "--out", str(tmp_path / "out")]
+    assert main(["tune", "system", "power-of-two", *words]) == 0
+    comment = (tmp_path / "out" / "best.yaml").read_text().splitlines()[:3]
+    assert f"--trace {path} --seed 0 --seeds 3" in comment[1]
+    assert comment[2] == (
+        "# It plays all 3 blocks of the file, also the 2 that the search chose on, which flatter; "
+        "held_out below is of the other 1."
+    )
+
+
+def test_workloads_of_one_file_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    text = workload("azure-conv").to_json()
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.json").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", "headroom", "--workloads", "a/mine.json,b/mine.json"]) == 2
+    assert "would share a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("extra", ["optuna", "scipy"])
@@ -209,6 +337,9 @@ def test_json_report_is_all_of_stdout(tmp_path: Path, capsys: pytest.CaptureFixt
         ("headroom --workers 0", "--workers 0; must be >= 1"),
         ("headroom --load 1 --rate 3", "exclude each other"),
         ("headroom --workload azur-conv", "did you mean 'azure-conv'"),
+        ("headroom --workloads azure-conv,nope", "workload = 'nope'"),
+        ("headroom --workloads azure-conv,azure-conv", "'azure-conv' is named twice"),
+        ("ema --workloads drift-none,drift-nine", "workload = 'drift-nine'"),
         ("headroom --trial 3", "did you mean --trials"),
     ],
 )
