@@ -26,6 +26,7 @@ from servegym.traces.names import near_match
 
 FORMAT = 1
 SUFFIX = ".safetensors"
+HASH = "tensors_sha256"  # in a card: of its file of tensors; cards from before have none
 SHIPPED = Path(__file__).resolve().parents[1] / "checkpoints"
 
 
@@ -116,7 +117,13 @@ def parsed_checkpoint(path: Path, content: bytes, card: bytes) -> Checkpoint:
     with _naming(path.with_suffix(".json")):
         said = _parsed_card(card)
     with _naming(path):
-        return Checkpoint(said, _parsed_tensors(content), hashlib.sha256(content).hexdigest())
+        sha256 = hashlib.sha256(content).hexdigest()
+        checkpoint = Checkpoint(said, _parsed_tensors(content), sha256)
+        if said.get(HASH, sha256) != sha256:
+            raise ValueError(
+                f"is not the file that its card was written with: {HASH} = {said[HASH]!r} there, {sha256!r} here"
+            )
+        return checkpoint
 
 
 def write_checkpoint(
@@ -125,21 +132,31 @@ def write_checkpoint(
     """Write PATH.safetensors and PATH.json, and return the first; folders are made, files replaced.
 
     tensors: float32 by name. card: at least decision and architecture (and hidden of a set-mlp), in plain JSON; format,
-    features and servegym, the version, are filled in where they are missing. ValueError as in reading, before anything
-    is written.
+    features and servegym, the version, are filled in where they are missing, the hash of the tensors always. ValueError
+    as in reading, before anything is written.
     """
     filled = {"format": FORMAT, "features": feature_names(), "servegym": version("servegym")}
     checkpoint = Checkpoint(filled | dict(card), dict(tensors))
+    contiguous = {name: np.ascontiguousarray(each) for name, each in checkpoint.tensors.items()}
+    content = safetensors.numpy.save(contiguous)
+    said = {**checkpoint.card, HASH: hashlib.sha256(content).hexdigest()}
     try:
-        text = json.dumps(checkpoint.card, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(said, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"card: {error}; it must be plain JSON") from None
-    contiguous = {name: np.ascontiguousarray(each) for name, each in checkpoint.tensors.items()}
     path = _with_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(safetensors.numpy.save(contiguous))
-    path.with_suffix(".json").write_text(text)
+    replace_files({path: content, path.with_suffix(".json"): text.encode()})
     return path
+
+
+def replace_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files under other names, all of them, then give them theirs, in order: none is ever half a file."""
+    parts = {path: path.with_name(f"{path.name}.part") for path in contents}
+    for path, content in contents.items():
+        parts[path].write_bytes(content)
+    for path, part in parts.items():
+        os.replace(part, path)
 
 
 def _with_suffix(file: str | Path) -> Path:

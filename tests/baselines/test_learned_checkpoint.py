@@ -64,6 +64,45 @@ def test_a_file_is_plain_safetensors_and_plain_json(linear: Path):
     assert json.loads(linear.with_suffix(".json").read_text())["architecture"] == "linear"
 
 
+def test_tensors_of_another_checkpoint_than_the_card_are_refused(tmp_path, linear: Path):
+    other = write_checkpoint(tmp_path / "other", {"weight": np.zeros(3 * F, np.float32)}, LINEAR)
+    linear.write_bytes(other.read_bytes())  # as an end between the two files would leave it
+    with pytest.raises(
+        ValueError, match="mine.safetensors: is not the file that its card was written with"
+    ):
+        read_checkpoint(linear)
+    edit_card(linear, tensors_sha256=None)  # a card from before there was a hash
+    assert read_checkpoint(linear).tensors["weight"].tolist() == [0] * 3 * F
+
+
+def test_a_card_taken_from_another_checkpoint_gets_the_hash_of_its_own_tensors(tmp_path, linear):
+    card = read_checkpoint(linear).card
+    other = write_checkpoint(tmp_path / "other", {"weight": np.zeros(3 * F, np.float32)}, card)
+    again = read_checkpoint(other)
+    assert again.card["tensors_sha256"] == again.sha256 != card["tensors_sha256"]
+
+
+def test_a_write_that_fails_leaves_the_checkpoint_as_it_was(linear: Path, monkeypatch):
+    before = linear.read_bytes(), linear.with_suffix(".json").read_bytes()
+    write = Path.write_bytes
+
+    def full(self, content):
+        if self.name.startswith("mine.json"):
+            raise OSError("No space left on device")
+        return write(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_checkpoint(linear, {"weight": np.zeros(3 * F, np.float32)}, LINEAR)
+    assert (linear.read_bytes(), linear.with_suffix(".json").read_bytes()) == before
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_card_has_the_hash_of_its_tensors(name):
+    shipped = read_checkpoint(name)
+    assert shipped.card["tensors_sha256"] == shipped.sha256
+
+
 def test_every_layout_has_functions_and_the_other_way_round():
     assert LAYOUTS.keys() == ARCHITECTURES.keys()
 
