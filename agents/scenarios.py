@@ -99,8 +99,12 @@ class Mix:
                 raise ValueError(f"unknown lengths {name!r}; {near_match(name, LENGTHS)}")
         for name in self.workloads:
             _workload(name)
-        if not self.instances or min(self.instances) < 1:
-            raise ValueError(f"instances = {list(self.instances)}; must be some numbers >= 1")
+        for name in ("instances", "workloads", "lengths", "scenarios"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values) or not values:
+                raise ValueError(f"{name} = {list(values)}; must name some, each once")
+        if min(self.instances) < 1:
+            raise ValueError(f"instances = {list(self.instances)}; must be numbers >= 1")
         for name in ("loads", "burst_loads"):
             loads = getattr(self, name)
             if len(loads) != 2 or not 0 < loads[0] <= loads[1] < np.inf:
@@ -108,14 +112,10 @@ class Mix:
         for name in self.scenarios:
             if name not in SCENARIOS:
                 raise ValueError(f"unknown scenario {name!r}; {near_match(name, SCENARIOS)}")
-        if len(set(self.scenarios)) < len(self.scenarios) or not self.scenarios:
-            raise ValueError(f"scenarios = {list(self.scenarios)}; must name some, each once")
         if self.burst_requests < 0 or self.burst_requests == 1:
             raise ValueError(f"burst_requests = {self.burst_requests}; must be 0 or >= 2")
         if self.requests < 2:
             raise ValueError(f"requests = {self.requests}; must be >= 2")
-        if not self.lengths or not self.workloads:
-            raise ValueError("workloads and lengths; must name at least one each")
 
     def training_cases(self, seed: int, generation: int) -> list[Case]:
         """Return the cases of a generation: one of every fleet size, workload and knowledge of lengths, and bursts."""
@@ -175,8 +175,14 @@ class Mix:
         ]
 
     def untrained_instances(self) -> tuple[int, int]:
-        """Return two fleet sizes that were not trained on: twice the smallest and four times the largest."""
-        return 2 * min(self.instances), 4 * max(self.instances)
+        """Return two fleet sizes that were not trained on: four times the largest, and twice the smallest.
+
+        If twice the smallest was, twice that, and so on: of 2 and 4 it is 8 and 16.
+        """
+        small = 2 * min(self.instances)
+        while small in self.instances:
+            small *= 2
+        return small, 4 * max(self.instances)
 
     def _corners(self, instances: Sequence[int]) -> Iterator[tuple[int, str, str]]:
         return product(instances, self.workloads, self.lengths)

@@ -84,6 +84,19 @@ def test_only_a_workload_with_arrivals_of_its_own_has_bursts():
     assert len(Mix(instances=(2, 3), burst_requests=0).training_cases(0, 0)) == 8
 
 
+@pytest.mark.parametrize(
+    ("trained", "untrained"),
+    [
+        ((4, 6, 16), (8, 64)),  # twice 4; four times 16
+        ((2, 4), (8, 16)),  # 4 is trained on
+        ((8, 1, 2, 4), (16, 32)),  # so are 2, 4 and 8
+        ((3,), (6, 12)),
+    ],
+)
+def test_fleet_sizes_to_evaluate_on_were_not_trained_on(trained, untrained):
+    assert Mix(instances=trained).untrained_instances() == untrained
+
+
 @pytest.mark.parametrize("arrivals", ["poisson", "fitted"])
 def test_a_case_is_what_compare_plays(arrivals):
     case = Case("azure-conv", "tight", 2, 0.9, "predicted", 17, 300, arrivals)
@@ -112,7 +125,10 @@ def test_a_case_is_what_compare_plays(arrivals):
         ({"lengths": ("predictd",)}, "unknown lengths 'predictd'; did you mean 'predicted'"),
         ({"workloads": ("azure-con",)}, "azure-conv"),
         ({"instances": ()}, "instances"),
-        ({"instances": (4, 0)}, "instances"),
+        ({"instances": (4, 0)}, r"instances = \[4, 0\]; must be numbers >= 1"),
+        ({"instances": (4, 6, 4)}, r"instances = \[4, 6, 4\]; must name some, each once"),
+        ({"workloads": ("sharegpt", "sharegpt")}, "workloads = .*; must name some, each once"),
+        ({"lengths": ("oracle", "oracle")}, "lengths = .*; must name some, each once"),
         ({"loads": (1.0, 0.9)}, "loads"),
         ({"burst_loads": (0.0, 1.0)}, "burst_loads"),
         ({"burst_requests": 1}, "burst_requests = 1; must be 0 or >= 2"),

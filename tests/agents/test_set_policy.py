@@ -279,7 +279,7 @@ def instances_of(group: SB3VecEnv) -> np.ndarray:
     [
         ({"scenarios": ("tihgt",)}, "unknown scenario 'tihgt'; did you mean 'tight'"),
         ({"lengths": ("predictd",)}, "unknown lengths 'predictd'"),
-        ({"workloads": ()}, "workloads and lengths; must name at least one each"),
+        ({"workloads": ()}, r"workloads = \[\]; must name some, each once"),
         ({"sizes": ()}, "instances = "),
     ],
 )
