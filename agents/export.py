@@ -2,8 +2,9 @@
 
     write_network(network, "out/mine", card)      then learned:out/mine is a system, without torch
 
-SHARPNESS and the units of the linear score are folded into its weights, so that native logits are torch's (within 1e-5
-of their size). The critic stays behind. Nothing is unpickled in either direction.
+SHARPNESS and the units of the linear score are folded into its weights, so that native logits are torch's: within 1e-5
+of the largest one of a state, or of 1, as both add up float32, in another order. The critic stays behind. Nothing is
+unpickled in either direction.
 """
 
 from collections.abc import Mapping
