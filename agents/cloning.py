@@ -6,7 +6,8 @@ Cross-entropy on the teacher's choices; first in the states that the teacher com
 comes to, labelled by the teacher, all rounds together (DAgger: Ross, Gordon and Bagnell, A Reduction of Imitation
 Learning and Structured Prediction to No-Regret Online Learning, 2011). Minutes. What the teacher's system sets of the
 cluster (estimator, remaining) holds while it teaches; played later, the student gets what its own cluster sets. A
-start for `--algo ppo --start`, or a fast stand-in for a teacher that plays futures.
+system that sets more (a queue, an order, migration) is no teacher: a clone has its dispatch alone. A start for
+`--algo ppo --start`, or a fast stand-in for a teacher that plays futures.
 """
 
 import json
@@ -32,8 +33,11 @@ from servegym.agents.training_state import note
 from servegym.baselines.systems import find_system
 from servegym.envs.baseline_policy import BaselinePolicy
 from servegym.experiments.progress import announce_compilation
+from servegym.simulator.config import ClusterConfig
 
 DECISIONS = ("dispatch",)
+# What a teacher's system may set beside dispatch: what it knows of lengths, as in LENGTHS (scenarios.py).
+TOLD = ("estimator", "estimator_params", "remaining", "remaining_params")
 Rows = dict[str, torch.Tensor]
 
 
@@ -82,7 +86,7 @@ class Options:
 
     def check(self) -> None:
         """ValueError for what cannot be cloned."""
-        find_system(self.teacher)
+        check_teacher(self.teacher)
         find_objective(self.objective)
         self.mix()
         for name in ("rounds", "steps", "epochs", "batch", "loads_each"):
@@ -95,6 +99,18 @@ class Options:
     def identity(self) -> dict[str, Any]:
         """Return what is asked for, in plain JSON."""
         return json.loads(json.dumps(asdict(self) | {"out": str(self.out)}))
+
+
+def check_teacher(teacher: str) -> None:
+    """ValueError for a system that sets more than dispatch and what is known of lengths: a clone has dispatch alone."""
+    differs = find_system(teacher).manifest(ClusterConfig())["config"]
+    lost = {name: value for name, value in differs.items() if name not in TOLD}
+    if lost:
+        said = ", ".join(f"{name}={value}" for name, value in lost.items())
+        raise ValueError(
+            f"teacher = {teacher!r}; it sets {said}, and a clone copies dispatch alone: name a system that sets "
+            f"nothing but {', '.join(TOLD)}"
+        )
 
 
 def train(options: Options, command: str) -> dict[str, Any]:

@@ -84,6 +84,28 @@ def test_labels_are_the_teachers_where_the_student_acts():
     assert len(labels) == 400
 
 
+@pytest.mark.parametrize(
+    ("teacher", "sets"),
+    [
+        ("learned:serve-goodput", "max_local_waiting=0, queue=learned:serve-goodput"),
+        ("n-tier", "order=priority, migration=n-tier, rebalance_interval_s=0.05"),
+        ("driftsched-sjf", "order=sjf, max_local_waiting=0"),
+        ("least-requests:queue=weighted", "queue=weighted"),
+    ],
+)
+def test_a_teacher_that_sets_more_than_a_clone_copies_is_refused(teacher, sets, tmp_path):
+    with pytest.raises(ValueError, match=f"teacher = '{teacher}'; it sets {sets}, and a clone"):
+        cloning.train(cloning.Options(teacher=teacher, out=tmp_path / "a", **FEW), "")
+
+
+@pytest.mark.parametrize(
+    "teacher",
+    ["marginal:remaining=residual", "block:estimator=noisy,error=.2", "learned:dispatch-mean-e2e"],
+)
+def test_a_teacher_may_set_what_is_known_of_lengths(teacher):
+    cloning.Options(teacher=teacher).check()
+
+
 def test_unknown_teacher_is_named():
     with pytest.raises(ValueError, match="least-kw"):
         cloning.train(cloning.Options(teacher="least-kw"), "")
