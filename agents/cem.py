@@ -34,12 +34,13 @@ from servegym.agents.search import (
     read_state,
     save,
 )
-from servegym.agents.training_state import note
+from servegym.agents.training_state import COMPARE_DISPATCH, note
 from servegym.baselines.learned import write_checkpoint
 from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
 
 DECISIONS = ("dispatch",)
+COMPARE = COMPARE_DISPATCH
 # Shares of the start's cost: what gains saturate at; what a failure counts.
 MOST_GAIN, MOST_LOSS = 0.06, 1.0
 

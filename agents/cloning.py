@@ -29,13 +29,14 @@ from servegym.agents.scenarios import Mix
 from servegym.agents.search import Real, Whole
 from servegym.agents.selection import REFERENCE, Validation
 from servegym.agents.set_policy import HIDDEN, SetActorCritic, tensors_of
-from servegym.agents.training_state import note
+from servegym.agents.training_state import COMPARE_DISPATCH, note
 from servegym.baselines.systems import find_system
 from servegym.envs.baseline_policy import BaselinePolicy
 from servegym.experiments.progress import announce_compilation
 from servegym.simulator.config import ClusterConfig
 
 DECISIONS = ("dispatch",)
+COMPARE = COMPARE_DISPATCH
 # What a teacher's system may set beside dispatch: what it knows of lengths, as in LENGTHS (scenarios.py).
 TOLD = ("estimator", "estimator_params", "remaining", "remaining_params")
 Rows = dict[str, torch.Tensor]

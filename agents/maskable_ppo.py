@@ -18,6 +18,7 @@ from servegym.agents.set_policy import MaskableSetPolicy
 from sb3_contrib import MaskablePPO  # isort: skip  # after set_policy, which names the extra
 
 DECISIONS = ("dispatch",)
+COMPARE = ppo.COMPARE
 MASKABLE = ppo.Algorithm(
     "maskable-ppo", MaskablePPO, MaskableSetPolicy, PairedMaskableRolloutBuffer
 )

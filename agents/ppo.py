@@ -33,7 +33,7 @@ from servegym.agents.scenarios import Mix
 from servegym.agents.search import Real, Whole
 from servegym.agents.selection import REFERENCE, Selection, Validation
 from servegym.agents.set_policy import HIDDEN, SetPolicy
-from servegym.agents.training_state import note, read_kept
+from servegym.agents.training_state import COMPARE_DISPATCH, note, read_kept
 from servegym.baselines.learned.checkpoint import SUFFIX
 from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
@@ -43,6 +43,7 @@ from stable_baselines3 import PPO  # isort: skip  # after fleets, which names th
 from stable_baselines3.common.callbacks import BaseCallback  # isort: skip
 
 DECISIONS = ("dispatch",)
+COMPARE = COMPARE_DISPATCH
 
 
 class Algorithm(NamedTuple):

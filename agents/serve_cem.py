@@ -44,7 +44,12 @@ from servegym.traces import Trace
 
 DECISIONS = ("serve",)
 DESIGN = ("serve", "linear")
-RIVALS = "least-requests:queue=strict-priority,least-requests:queue=weighted"
+# The trained decision on what it is trained for: bursts, four tiers, requests that wait at the gateway alone.
+COMPARE = (
+    "servegym compare --workload azure-conv --arrivals gamma:cv=3 --load .95 --scenario tight --instances 4 --tiers 4 "
+    "--tier-mix enterprise --max-local-waiting 0 "
+    "--systems learned:{file},least-requests:queue=strict-priority,least-requests:queue=weighted"
+)
 LEAST_MISSED = 1e-3  # of the weight; less is as good as none
 FAILED = 1.0  # what a run that fails misses
 DRAIN_S = 30.0

@@ -8,6 +8,11 @@ from typing import Any
 
 from servegym.simulator.kernel import SIMULATOR_HASH
 
+# What `servegym train` proposes to play beside a dispatch policy; a module that trains another decision has its own.
+COMPARE_DISPATCH = (
+    "servegym compare --systems learned:{file},least-requests --scenario tight --load .97"
+)
+
 
 def read_kept(
     path: Path, identity: Mapping[str, Any], check: Callable[[dict[str, Any]], Any]

@@ -14,8 +14,9 @@ from typing import Any
 from servegym.commands.arguments import note, parse
 from servegym.traces.names import near_match
 
-# One module an algorithm, imported when it is asked for. Each has DECISIONS, what it trains; Options, a dataclass whose
-# fields are its options; and train(options, command), which writes a checkpoint and returns its card with "file".
+# One module an algorithm, imported when it is asked for. Each has DECISIONS, what it trains; COMPARE, a command that
+# plays the checkpoint {file} beside rivals; Options, a dataclass whose fields are its options; and
+# train(options, command), which writes a checkpoint and returns its card with "file".
 ALGORITHMS = {
     "cem": "servegym.agents.cem",
     "ppo": "servegym.agents.ppo",
@@ -57,6 +58,10 @@ def run(arguments: Sequence[str]) -> int:
         print(DESCRIPTION)
         return 0
     decision, *rest = arguments
+    if decision.startswith("-"):
+        raise ValueError(
+            f"{decision} stands before the decision; write servegym train DECISION {decision} ..."
+        )
     is_json, rest = "--json" in rest, [each for each in rest if each != "--json"]
     algorithm, rest = algorithm_in(rest)
     modules = [imported(each[algorithm]) for each in (ALGORITHMS, OF_SERVE) if algorithm in each]
@@ -74,10 +79,7 @@ def run(arguments: Sequence[str]) -> int:
     with reserved(options.out):
         card = module.train(options, shlex.join(["servegym", "train", *arguments]))
     print(json.dumps(card, indent=2, allow_nan=False) if is_json else card["file"])
-    rivals = getattr(module, "RIVALS", "least-requests")
-    note(
-        f"play it with: servegym compare --systems learned:{card['file']},{rivals} --scenario tight --load .97"
-    )
+    note(f"play it with: {module.COMPARE.format(file=shlex.quote(card['file']))}")
     return 0
 
 

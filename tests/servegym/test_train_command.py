@@ -62,6 +62,34 @@ def test_commands_of_the_pages_are_taken(page, tmp_path, monkeypatch):
     assert len(trained) == len(commands)
 
 
+@pytest.mark.parametrize(
+    "decision, algorithm", [("dispatch", name) for name in ALGORITHMS] + [("serve", "cem")]
+)
+def test_what_is_proposed_afterwards_plays_that_decision(
+    decision, algorithm, tmp_path, monkeypatch, capsys
+):
+    """The proposal is a whole command, with the clusters and rivals of the decision; here it is played, shorter."""
+    shipped = {"dispatch": "dispatch-mean-e2e", "serve": "serve-goodput"}[decision]
+    policy = read_checkpoint(shipped)
+    file = write_checkpoint(tmp_path / "it's mine", policy.tensors, policy.card)
+    modules = OF_SERVE if decision == "serve" else ALGORITHMS
+    monkeypatch.setattr(train.imported(modules[algorithm]), "train", lambda *_: {"file": str(file)})
+    assert main(["train", decision, "--algo", algorithm, "--out", str(tmp_path / "x")]) == 0
+    proposed = capsys.readouterr().err.partition("play it with: servegym ")[2]
+    words = shlex.split(proposed)
+    if decision == "serve":
+        wanted = shlex.split(SERVE)
+        assert [w for w in words if "learned:" not in w] == wanted
+    assert main([*words, "--seeds", "1", "--requests", "100"]) == 0
+    assert f"learned:{file}" in capsys.readouterr().out
+
+
+SERVE = (
+    "compare --workload azure-conv --arrivals gamma:cv=3 --load .95 --scenario tight --instances 4 --tiers 4 "
+    "--tier-mix enterprise --max-local-waiting 0 --systems"
+)  # as docs/serve.md has it
+
+
 def test_only_the_file_is_printed(tmp_path, capsys):
     assert main(["train", "dispatch", "--out", str(tmp_path / "a"), *SMALL, "--algo", "cem"]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a'}.safetensors\n"
@@ -73,6 +101,8 @@ def test_only_the_file_is_printed(tmp_path, capsys):
         (["dispatch", "--algo", "cme"], "unknown algorithm 'cme'; did you mean 'cem'"),
         (["dispatch", "--algo"], "--algo is without a name"),
         (["dispach"], "unknown decision 'dispach' of cem; did you mean 'dispatch'"),
+        (["--algo", "ppo", "dispatch"], "write servegym train DECISION --algo ..."),
+        (["dispatch", "--instances", "4", "4"], "instances = [4, 4]; must name some, each once"),
         (["dispatch", "--objective", "ttft-sol"], "did you mean 'ttft-slo'"),
         (["dispatch", "--objectiv", "ttft-slo"], "--objective"),
         (["dispatch", "--generations", "many"], "generations"),
