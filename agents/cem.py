@@ -10,7 +10,6 @@ one case loses. At the end the last mean and averages of the last means are set 
 Source: search.py; averages of means from Polyak and Juditsky, 1992.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,12 +28,12 @@ from servegym.agents.search import (
     Search,
     SearchOptions,
     Whole,
+    begin,
     card_of,
     kept_when_interrupted,
-    read_state,
     save,
 )
-from servegym.agents.training_state import COMPARE_DISPATCH, note
+from servegym.agents.training_state import COMPARE_DISPATCH, mark_finished, note
 from servegym.baselines.learned import write_checkpoint
 from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
@@ -147,42 +146,31 @@ def advance(search: Search, options: Options, costs: Callable[[np.ndarray], np.n
 def train(options: Options, command: str) -> dict[str, Any]:
     """Train, write the checkpoint and return its card. command: what was typed, for the card.
 
-    ValueError for bad options, or a state that another search left. KeyboardInterrupt: what is finished is kept in
-    OUT.state.json, and a line says how to go on.
+    ValueError for bad options, a state that another search left, or one that would be lost. KeyboardInterrupt: what is
+    finished is kept in OUT.state.json, and a line says how to go on.
     """
     options.check()
     announce_compilation()
-    begun_s = time.monotonic()
     mix, space = options.mix(), options.space()
-    with evaluator(options.workers, options.objective) as players:
-        search, spent_s = begin(options, space)
-        with kept_when_interrupted(options, search):
-            while search.generation < options.generations:
-                cases = mix.training_cases(options.seed, search.generation)
-                change = advance(
-                    search, options, partial(costs_of, space=space, players=players, cases=cases)
-                )
-                wall_s = spent_s + time.monotonic() - begun_s
-                save(options, search, wall_s)
-                note(progress(options, search, change, wall_s))
-            vector, evaluation = choose(search, space, players, options)
-    told = {
-        "objective": options.objective,
-        "command": command,
-        "wall_s": round(spent_s + time.monotonic() - begun_s, 1),
-        "evaluation": evaluation,
-    }
+    first = Search(space.start, space.start, options.deviation * space.scale, space.scale)
+    search, record = begin(options, first, command)
+    with (
+        evaluator(options.workers, options.objective) as players,
+        kept_when_interrupted(options, search),
+    ):
+        while search.generation < options.generations:
+            cases = mix.training_cases(options.seed, search.generation)
+            change = advance(
+                search, options, partial(costs_of, space=space, players=players, cases=cases)
+            )
+            save(options, search, record)
+            note(progress(options, search, change, record.wall_s))
+        vector, evaluation = choose(search, space, players, options)
+    told = {"objective": options.objective, **record.for_card(), "evaluation": evaluation}
     card = card_of(options, search, {"decision": "dispatch", **space.card}, told)
     file = write_checkpoint(options.out, space.tensors(vector), card)
+    mark_finished(options.out)
     return {"file": str(file)} | card
-
-
-def begin(options: Options, space: Space) -> tuple[Search, float]:
-    """Return the search, new or where it was left, and the seconds that it has taken."""
-    if options.resume:
-        kept = read_state(options)
-        return Search.from_json(kept), kept["wall_s"]
-    return Search(space.start, space.start, options.deviation * space.scale, space.scale), 0.0
 
 
 def costs_of(

@@ -29,7 +29,7 @@ from servegym.agents.scenarios import Mix
 from servegym.agents.search import Real, Whole
 from servegym.agents.selection import REFERENCE, Validation
 from servegym.agents.set_policy import HIDDEN, SetActorCritic, tensors_of
-from servegym.agents.training_state import COMPARE_DISPATCH, note
+from servegym.agents.training_state import COMPARE_DISPATCH, note, note_replaced
 from servegym.baselines.systems import find_system
 from servegym.envs.baseline_policy import BaselinePolicy
 from servegym.experiments.progress import announce_compilation
@@ -117,6 +117,7 @@ def check_teacher(teacher: str) -> None:
 def train(options: Options, command: str) -> dict[str, Any]:
     """Clone, write the checkpoint and return its card; ValueError for bad options."""
     options.check()
+    note_replaced(options.out)
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     announce_compilation()

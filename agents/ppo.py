@@ -9,13 +9,12 @@ Proximal policy optimisation of Stable-Baselines3 (Schulman et al., 2017) over f
 scenarios (fleets.py), with advantages against replicas that had the same luck (rollouts.py); the reward is the
 objective's, discounted by time alone. From scratch the linear score alone is learned; what makes validation worse is
 undone, and logits are sharpened. The network that does best natively on validation cases is written (selection.py).
-OUT.state.zip and its neighbours, for --resume, are for your own runs: only weights are read from them, and episodes
+OUT.state.json and its neighbours, for --resume, are for your own runs: only weights are read from them, and episodes
 begin anew. Left out: shaped rewards, recurrent networks, observation statistics.
 """
 
+import glob
 import json
-import os
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,11 +32,19 @@ from servegym.agents.scenarios import Mix
 from servegym.agents.search import Real, Whole
 from servegym.agents.selection import REFERENCE, Selection, Validation
 from servegym.agents.set_policy import HIDDEN, SetPolicy
-from servegym.agents.training_state import COMPARE_DISPATCH, note, read_kept
+from servegym.agents.training_state import (
+    COMPARE_DISPATCH,
+    Record,
+    check_place,
+    mark_finished,
+    note,
+    read_kept,
+    state_file,
+    write_kept,
+)
 from servegym.baselines.learned.checkpoint import SUFFIX
 from servegym.baselines.learned.layouts import MOST_HIDDEN
 from servegym.experiments.progress import announce_compilation
-from servegym.simulator.kernel import SIMULATOR_HASH
 
 from stable_baselines3 import PPO  # isort: skip  # after fleets, which names the extra
 from stable_baselines3.common.callbacks import BaseCallback  # isort: skip
@@ -75,7 +82,7 @@ class Options:
     prior: Real = 0.3
     """From scratch: the first linear score is CEM's first one times this, a sum of what a busy instance has more of."""
     steps: Whole = 8_388_608
-    """Decisions in all."""
+    """Decisions in all, rounded up to whole rollouts."""
     validate_every: Whole = 250_000
     """Least decisions between two validations, which come before a rollout; each also keeps the state."""
     tensorboard: Path | None = None
@@ -180,31 +187,35 @@ def check_hidden(hidden: int) -> None:
 def train(options: Options, command: str, algorithm: Algorithm = PLAIN) -> dict[str, Any]:
     """Train, write the checkpoint and return its card. command: what was typed, for the card.
 
-    ValueError for bad options, or a state that another run left. KeyboardInterrupt: the state of the last validation
-    is kept in OUT.state.*, and a line says how to go on.
+    ValueError for bad options, a state that another run left, or one that would be lost. KeyboardInterrupt: the state
+    of the last validation is kept in OUT.state.*, and a line says how to go on.
     """
     options.check()
     torch.set_num_threads(1)  # networks as small as these are slower on more
     announce_compilation()
-    run = Run(options, algorithm)
+    if options.objective == "p99-e2e":
+        note(
+            "p99-e2e: rewards are those of mean-e2e, all that gradients see; which network is kept goes by the P99"
+        )
+    run = Run(options, algorithm, command)
     try:
         run.learn()
     except KeyboardInterrupt:
         if run.selection.best_tensors is not None:
-            note(f"{run.state}.* have the last validation's state; go on with --resume")
+            note(f"{state_file(options.out)} has the last validation's state; go on with --resume")
         raise
     best = run.selection.best_tensors
     assert best is not None
     card = {
         "objective": options.objective,
         "algorithm": algorithm.name,
-        "command": command,
         "seed": options.seed,
-        "wall_s": round(run.wall_s, 1),
-        "trained_on": options.identity(),
+        **run.record.for_card(),
+        "trained_on": options.identity() | {"decisions": run.model.num_timesteps},
         "evaluation": run.validation.report(best),
     }
     file = write_network(network_of_tensors(best), options.out, card)
+    mark_finished(options.out)
     return {"file": str(file)} | card
 
 
@@ -245,13 +256,17 @@ def make_model(options: Options, algorithm: Algorithm, env: FleetVecEnv) -> Any:
 class Run:
     """One training run: the model, what it is selected by, and what is kept on disk to go on from."""
 
-    def __init__(self, options: Options, algorithm: Algorithm) -> None:
-        self.options, self._begun_s, self._spent_s = options, time.monotonic(), 0.0
-        self.state = options.out.with_name(f"{options.out.name.removesuffix(SUFFIX)}.state")
+    def __init__(self, options: Options, algorithm: Algorithm, command: str) -> None:
+        self.options, self.algorithm, self.record = options, algorithm, Record(command)
         start = None if options.start is None else read_network(options.start)
         if start is not None:
             options.hidden = start.hidden  # before options are compared with those kept
-        kept = read_state(options, self.state) if options.resume else None
+        kept = None
+        if options.resume:
+            kept = read_state(options, algorithm)
+            self.record = Record.going_on(kept, command)
+        else:
+            check_place(options.out)
         self.model = make_model(options, algorithm, options.env())
         self.validation = Validation(options.mix(), options.objective)
         self.selection = Selection(self.validation, options.validate_every, self.save, options.undo)
@@ -263,14 +278,15 @@ class Run:
         if kept is not None:
             self._restore(kept)
 
-    @property
-    def wall_s(self) -> float:
-        """The seconds that the run has taken, those before it was taken up again included."""
-        return self._spent_s + time.monotonic() - self._begun_s
-
     def learn(self) -> None:
-        """Train up to options.steps decisions, and validate the last network."""
+        """Train up to options.steps decisions in whole rollouts, and validate the last network."""
         done = self.model.num_timesteps
+        rollout = self.model.n_envs * self.options.rollout
+        played = -(-self.options.steps // rollout) * rollout
+        if played > self.options.steps:
+            note(
+                f"steps = {self.options.steps:,}: {played:,} decisions are played, in whole rollouts of {rollout:,}"
+            )
         if done < self.options.steps:
             self.model.learn(
                 self.options.steps - done,
@@ -284,37 +300,33 @@ class Run:
     def save(self) -> None:
         """Write the state (after a validation) and a line for a person."""
         done, selection = self.model.num_timesteps, self.selection
-        self.state.parent.mkdir(parents=True, exist_ok=True)
+        out, wall_s = self.options.out, self.record.wall_s
+        out.parent.mkdir(parents=True, exist_ok=True)
         assert selection.best_tensors is not None  # a validation has been
-        self.model.save(self._file("zip.part"))
-        safetensors.numpy.save_file(selection.best_tensors, self._file("safetensors.part"))
-        kept = {"options": self.options.identity(), "engine": SIMULATOR_HASH}
-        kept |= {"done": done, "wall_s": self.wall_s, "best_score": selection.best_score}
-        self._file("json.part").write_text(json.dumps(kept))
-        for ending in (
-            "zip",
-            "safetensors",
-            "json",
-        ):  # whole, so that an end at any time leaves no half files
-            os.replace(self._file(f"{ending}.part"), self._file(ending))
-        left_s = self.wall_s / done * (self.options.steps - done) if done else float("nan")
+        model, best = files_of(out, done)
+        self.model.save(model)
+        safetensors.numpy.save_file(selection.best_tensors, best)
+        kept = {"algorithm": self.algorithm.name, "command": self.record.command}
+        kept |= {"options": self.options.identity(), "wall_s": wall_s}
+        kept |= {"done": done, "best_score": selection.best_score}
+        write_kept(out, kept)  # until now the state is the one before, with files of its own
+        remove_others(out, done)
+        left_s = wall_s / done * (self.options.steps - done) if done else float("nan")
         note(
-            f"{done:,}/{self.options.steps:,} decisions, {self.wall_s:.0f} s, about {max(0.0, left_s):.0f} s left: "
+            f"{done:,}/{self.options.steps:,} decisions, {wall_s:.0f} s, about {max(0.0, left_s):.0f} s left: "
             f"{selection.last_score:+.2%} of {REFERENCE}'s {self.options.objective}, best {selection.best_score:+.2%}"
         )
-
-    def _file(self, ending: str) -> Path:
-        return self.state.with_name(f"{self.state.name}.{ending}")
 
     def _restore(self, kept: dict[str, Any]) -> None:
         """Go on where `save` was: weights and optimiser as they were, episodes anew."""
         done = int(kept["done"])
-        self.model.set_parameters(str(self._file("zip")))
-        self.model.num_timesteps, self._spent_s = done, float(kept["wall_s"])
+        model, best = files_of(self.options.out, done)
+        self.model.set_parameters(str(model))
+        self.model.num_timesteps = done
         anew = np.random.SeedSequence(self.options.seed, spawn_key=(done,)).generate_state(1)
         self.model.set_random_seed(int(anew[0]))
         self.selection.restore(
-            safetensors.numpy.load_file(self._file("safetensors")),
+            safetensors.numpy.load_file(best),
             float(kept["best_score"]),
             done,
         )
@@ -337,11 +349,35 @@ class Sharpening(BaseCallback):
         return True
 
 
-def read_state(options: Options, state: Path) -> dict[str, Any]:
-    """Return what `save` wrote; ValueError as in read_kept."""
+def files_of(out: Path, done: int) -> tuple[Path, Path]:
+    """Return what belongs to the state after so many decisions: the model's file, and the best network's.
+
+    The count is in their names, so that a state that is replaced keeps its files until the new one is whole.
+    """
+    state = state_file(out).with_suffix(f".{done}")
+    return state.with_name(f"{state.name}.zip"), state.with_name(f"{state.name}{SUFFIX}")
+
+
+def remove_others(out: Path, done: int) -> None:
+    """Remove the files of other states of this training than the one after so many decisions."""
+    state = state_file(out).with_suffix("")
+    for path in state.parent.glob(f"{glob.escape(state.name)}.*"):
+        count = path.name.removeprefix(f"{state.name}.").partition(".")[0]
+        if count.isdecimal() and int(count) != done and path in files_of(out, int(count)):
+            path.unlink()
+
+
+def read_state(options: Options, algorithm: Algorithm) -> dict[str, Any]:
+    """Return what `save` wrote; ValueError as in read_kept, or if a file that belongs to it is missing."""
 
     def check(kept: dict[str, Any]) -> None:
         for name in ("done", "best_score"):
             float(kept[name])
 
-    return read_kept(state.with_name(f"{state.name}.json"), options.identity(), check)
+    kept = read_kept(options.out, algorithm.name, options.identity(), check)
+    for file in files_of(options.out, int(kept["done"])):
+        if not file.is_file():
+            raise ValueError(
+                f"--resume: there is no {file}, which belongs to {state_file(options.out)}"
+            )
+    return kept

@@ -6,7 +6,6 @@ between coordinates.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,10 +15,17 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from servegym.agents.training_state import note, read_kept
-from servegym.simulator.kernel import SIMULATOR_HASH
+from servegym.agents.training_state import (
+    Record,
+    check_place,
+    note,
+    read_kept,
+    state_file,
+    write_kept,
+)
 from servegym.traces.streams import stream
 
+ALGORITHM = "cem"
 ARRAYS = ("start", "mean", "deviation", "scale")  # of a Search
 FEW_MEANS = 10  # of the last, averaged: noise of single generations goes
 Whole = Annotated[int, tyro.conf.arg(metavar="N")]
@@ -129,24 +135,19 @@ class Search:
         )
 
 
-def state_file(options: SearchOptions) -> Path:
-    """Return where a search is kept after every generation."""
-    return options.out.with_name(options.out.name.removesuffix(".safetensors") + ".state.json")
+def begin(options: SearchOptions, first: Search, command: str) -> tuple[Search, Record]:
+    """Return the search, the first one or where it was left, and its record; ValueError as in training_state.py."""
+    if not options.resume:
+        check_place(options.out)
+        return first, Record(command)
+    kept = read_kept(options.out, ALGORITHM, options.identity(), Search.from_json)
+    return Search.from_json(kept), Record.going_on(kept, command)
 
 
-def save(options: SearchOptions, search: Search, wall_s: float) -> None:
-    """Write the state at once, so that an interrupt never leaves a part of it."""
-    path = state_file(options)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"options": options.identity(), "engine": SIMULATOR_HASH, "wall_s": wall_s}
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(kept | search.to_json()))
-    os.replace(part, path)
-
-
-def read_state(options: SearchOptions) -> dict[str, Any]:
-    """Return what `save` wrote; ValueError as in read_kept."""
-    return read_kept(state_file(options), options.identity(), Search.from_json)
+def save(options: SearchOptions, search: Search, record: Record) -> None:
+    """Keep the search on disk, to go on from."""
+    kept = {"algorithm": ALGORITHM, "command": record.command, "options": options.identity()}
+    write_kept(options.out, kept | {"wall_s": record.wall_s} | search.to_json())
 
 
 @contextmanager
@@ -157,7 +158,7 @@ def kept_when_interrupted(options: SearchOptions, search: Search) -> Iterator[No
     except KeyboardInterrupt:
         if search.generation:
             note(
-                f"{search.generation} generations are in {state_file(options)}; go on with --resume"
+                f"{search.generation} generations are in {state_file(options.out)}; go on with --resume"
             )
         raise
 
@@ -167,4 +168,5 @@ def card_of(
 ) -> dict[str, Any]:
     """Return the card of a checkpoint. design: its decision and architecture; told: what the run says of itself."""
     trained_on = options.identity() | {"generations": search.generation}
-    return {**design, "algorithm": "cem", "seed": options.seed, "trained_on": trained_on, **told}
+    said = {"algorithm": ALGORITHM, "seed": options.seed, "trained_on": trained_on}
+    return {**design, **said, **told}

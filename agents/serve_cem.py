@@ -9,7 +9,6 @@ priority with the least KV. A run is cut off DRAIN_S after its last arrival: a p
 Source: as cem.py. Left out: as there; other objectives.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -26,13 +25,13 @@ from servegym.agents.search import (
     Search,
     SearchOptions,
     Whole,
+    begin,
     card_of,
     kept_when_interrupted,
-    read_state,
     save,
 )
 from servegym.agents.serve_cases import ServeCase, training_cases, validation_cases
-from servegym.agents.training_state import note
+from servegym.agents.training_state import mark_finished, note
 from servegym.baselines.learned import serve_linear, write_checkpoint
 from servegym.baselines.learned.architectures import policy_of
 from servegym.experiments.progress import announce_compilation
@@ -180,37 +179,30 @@ def cost_of(missed: np.ndarray) -> np.ndarray:
 def train(options: Options, command: str) -> dict[str, Any]:
     """Train, write the checkpoint and return its card. command: what was typed, for the card.
 
-    ValueError for bad options, or a state that another search left. KeyboardInterrupt: what is finished is kept in
-    OUT.state.json, and a line says how to go on.
+    ValueError for bad options, a state that another search left, or one that would be lost. KeyboardInterrupt: what is
+    finished is kept in OUT.state.json, and a line says how to go on.
     """
     options.check()
     announce_compilation()
-    begun_s = time.monotonic()
-    kept = read_state(options) if options.resume else None
-    search = start_of(options) if kept is None else Search.from_json(kept)
-    spent_s = 0.0 if kept is None else kept["wall_s"]
+    search, record = begin(options, start_of(options), command)
     with pool_of(options.workers) as pool, kept_when_interrupted(options, search):
         play = partial(all_missed, pool=pool)
         while search.generation < options.generations:
             cases = training_cases(options.seed, search.generation, options.requests)
             change = advance(search, options, partial(play, cases=cases))
-            wall_s = spent_s + time.monotonic() - begun_s
-            save(options, search, wall_s)
+            save(options, search, record)
+            wall_s = record.wall_s
             left_s = wall_s / search.generation * (options.generations - search.generation)
             note(
                 f"{search.generation}/{options.generations} generations, {wall_s:.0f} s, about {left_s:.0f} s "
                 f"left: misses {change:+.1%} of strict priority's, deviation {search.spread_left:.3f}"
             )
         vector, evaluation = choose(search, play, options.requests)
-    told = {
-        "objective": options.objective,
-        "command": command,
-        "wall_s": round(spent_s + time.monotonic() - begun_s, 1),
-        "evaluation": evaluation,
-    }
+    told = {"objective": options.objective, **record.for_card(), "evaluation": evaluation}
     design = {"decision": DESIGN[0], "architecture": DESIGN[1]}
     card = card_of(options, search, design, told)
     file = write_checkpoint(options.out, serve_linear.unpack(vector), card)
+    mark_finished(options.out)
     return {"file": str(file)} | card
 
 

@@ -149,21 +149,62 @@ def test_a_training_that_was_interrupted_goes_on_to_the_same_policy(
     trained, tmp_path, monkeypatch, capsys
 ):
     options = replace(trained[1], out=tmp_path / "resumed")
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            train(options, "")
+    assert "--resume" in capsys.readouterr().err
+    assert not options.out.with_suffix(".safetensors").exists()
+    train(replace(options, resume=True), "")
+    assert np.array_equal(weights(options), weights(trained[1]))
+
+
+def interrupted_after(monkeypatch, generations):
+    """Let a training end as by Ctrl-C once so many generations are kept."""
     save = cem.save
 
-    def interrupted_save(own, search, wall_s):
-        save(own, search, wall_s)
-        if search.generation == 2:
+    def interrupted_save(own, search, record):
+        save(own, search, record)
+        if search.generation == generations:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(cem, "save", interrupted_save)
-    with pytest.raises(KeyboardInterrupt):
+
+
+def test_a_training_that_was_interrupted_is_not_begun_anew_over(tmp_path, monkeypatch, capsys):
+    options = replace(TINY, out=tmp_path / "mine")
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            train(options, "as first typed")
+    state = tmp_path / "mine.state.json"
+    kept = state.read_bytes()
+    with pytest.raises(ValueError, match="mine.state.json is of a training that has not finished"):
+        train(replace(options, seed=1), "")
+    assert state.read_bytes() == kept
+    card = train(replace(options, resume=True), "typed with --resume")
+    assert (card["command"], card["resumed"]) == ("as first typed", "typed with --resume")
+    capsys.readouterr()
+    again = train(replace(options, generations=1), "typed again")  # it has finished
+    assert f"{options.out}.safetensors is there already; it is replaced" in capsys.readouterr().err
+    assert again["command"] == "typed again" and "resumed" not in again
+
+
+def test_a_state_that_cannot_be_read_is_not_begun_anew_over(tmp_path):
+    (tmp_path / "mine.state.json").write_text("{")
+    with pytest.raises(ValueError, match="--resume goes on with it; remove it or name another"):
+        train(replace(TINY, out=tmp_path / "mine"), "")
+
+
+def test_going_on_further_is_unfinished_until_it_has_ended(tmp_path, monkeypatch):
+    options = replace(TINY, out=tmp_path / "mine", generations=1)
+    train(options, "")
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            train(replace(options, generations=3, resume=True), "")
+    with pytest.raises(ValueError, match="has not finished"):
         train(options, "")
-    assert "--resume" in capsys.readouterr().err
-    assert not options.out.with_suffix(".safetensors").exists()
-    monkeypatch.setattr(cem, "save", save)
-    train(replace(options, resume=True), "")
-    assert np.array_equal(weights(options), weights(trained[1]))
 
 
 def test_a_state_of_other_options_is_not_resumed(trained):

@@ -11,6 +11,7 @@ pytest.importorskip("stable_baselines3", reason="the extra rl is not installed")
 pytest.importorskip("sb3_contrib", reason="the extra rl is not installed")
 
 import torch
+from safetensors.numpy import load_file
 
 from servegym.agents import maskable_ppo, ppo, selection
 from servegym.agents.export import read_network, tensors_of_network, write_network
@@ -193,7 +194,7 @@ def test_logits_are_sharpened_after_each_rollout_but_before_none(tmp_path, monke
 def test_what_made_validation_worse_is_undone(undo, score, is_undone, tmp_path, monkeypatch):
     scores = iter([0.5, 0.1, score])
     monkeypatch.setattr(selection.Validation, "score", lambda self, costs: next(scores))
-    run = ppo.Run(ppo.Options(out=tmp_path / "out", undo=undo, **FEW), ppo.PLAIN)
+    run = ppo.Run(ppo.Options(out=tmp_path / "out", undo=undo, **FEW), ppo.PLAIN, "")
     run.model.learn(0)  # no decision: loggers and callbacks are set up
     run.selection.init_callback(run.model)
     run.selection.validate()
@@ -230,11 +231,70 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
         ppo.train(options, "")
     with pytest.raises(ValueError, match=r"--resume: seed = 1; .* was begun with 0"):
         ppo.train(replace(options, resume=True, seed=1), "")
+    with pytest.raises(ValueError, match="out.state.json is of a training that has not finished"):
+        ppo.train(options, "")
+    other = maskable_ppo.Options(out=options.out, resume=True, **FEW)
+    with pytest.raises(ValueError, match="algorithm = 'maskable-ppo'; .* was begun with 'ppo'"):
+        maskable_ppo.train(other, "")
     ppo.train(replace(options, resume=True), "")
     assert n == [0, 64, 128]
     assert read_network(tmp_path / "out").hidden == 4
+    names = {path.name.removeprefix("out.") for path in tmp_path.iterdir()}
+    state = {"state.json", "state.128.zip", "state.128.safetensors"}
+    assert names == state | {"safetensors", "json"}
     with pytest.raises(ValueError, match="--resume: there is no"):
         ppo.train(replace(options, resume=True, out=tmp_path / "other"), "")
+
+
+def test_an_end_between_the_files_of_a_state_leaves_the_one_before(tmp_path, monkeypatch):
+    options = ppo.Options(out=tmp_path / "out", **FEW)
+    write, networks = ppo.write_kept, []
+
+    def killed_before(out, kept):
+        if kept["done"] == 64:  # its other files are written
+            raise KeyboardInterrupt
+        write(out, kept)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ppo, "write_kept", killed_before)
+        patch.setattr(ppo, "remove_others", lambda *_: networks.append(run_network(tmp_path)))
+        with pytest.raises(KeyboardInterrupt):
+            ppo.train(options, "")
+    assert (tmp_path / "out.state.64.zip").is_file()
+    run = ppo.Run(replace(options, resume=True), ppo.PLAIN, "")
+    assert run.model.num_timesteps == 0
+    (before,) = networks
+    for name, tensor in tensors_of_network(run.model.policy.actor).items():
+        np.testing.assert_array_equal(tensor, before[name])
+
+
+def run_network(folder) -> dict[str, np.ndarray]:
+    """Return the tensors of the best network that is kept."""
+    (file,) = folder.glob("out.state.*.safetensors")
+    return load_file(file)
+
+
+def test_a_state_without_one_of_its_files_is_refused(tmp_path):
+    ppo.train(ppo.Options(out=tmp_path / "out", **FEW), "")
+    (tmp_path / "out.state.128.zip").unlink()
+    with pytest.raises(ValueError, match=r"there is no .*out\.state\.128\.zip, which belongs to"):
+        ppo.train(ppo.Options(out=tmp_path / "out", resume=True, **FEW), "")
+
+
+def test_steps_are_whole_rollouts_and_are_told(tmp_path, capsys):
+    card = ppo.train(replace(ppo.Options(**FEW), out=tmp_path / "out", steps=65), "")
+    said = "steps = 65: 128 decisions are played, in whole rollouts of 64"
+    assert capsys.readouterr().err.count(said) == 1
+    assert (card["trained_on"]["steps"], card["trained_on"]["decisions"]) == (65, 128)
+    ppo.train(ppo.Options(out=tmp_path / "whole", **FEW), "")
+    assert "whole rollouts" not in capsys.readouterr().err
+
+
+def test_an_objective_without_a_reward_of_its_own_is_told(tmp_path, capsys):
+    for objective, count in (("p99-e2e", 1), ("mean-e2e", 0)):
+        options = ppo.Options(out=tmp_path / objective, objective=objective, **FEW)
+        ppo.train(options, "")
+        assert capsys.readouterr().err.count("rewards are those of mean-e2e") == count
 
 
 def test_a_run_begun_with_a_network_of_another_width_goes_on(tmp_path):

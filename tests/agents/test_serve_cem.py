@@ -90,6 +90,8 @@ def test_training_is_the_same_interrupted_or_in_processes(tmp_path, monkeypatch)
         patch.setattr(serve_cem, "choose", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(replace(options, generations=1), "")
+    with pytest.raises(ValueError, match="part.state.json is of a training that has not finished"):
+        train(options, "")
     train(replace(options, resume=True), "")
     train(replace(TINY, out=tmp_path / "processes", workers=2), "")
     for name in ("part", "processes"):
