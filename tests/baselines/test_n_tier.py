@@ -1,11 +1,13 @@
 """N-tier dispatch. FLAT instances take 10 ms an iteration; a block is 16 tokens."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_calls import Asked, headroom_values, paused, seen
 
+from servegym.baselines.simulate import simulate
 from servegym.simulator.config import ClusterConfig
 from servegym.simulator.policy import find_policy
 from servegym.simulator.simulation import Simulation
@@ -61,6 +63,25 @@ def play(n_tiers: int, system: str = "n-tier", **params: float) -> np.ndarray:
 def test_case_08_one_tier_is_the_untiered_policy_request_by_request(form):
     """The log with one tier must be the one that a policy without tiers gives."""
     np.testing.assert_array_equal(play(1, form=form, h0=0.3), play(1, headroom=0))
+
+
+def play_system(n_tiers: int, system: str) -> pd.DataFrame:
+    """Return the requests of a run of a whole system, with moves between 4 instances."""
+    trace = generate("azure-conv", 400, 12.0, 1)
+    if n_tiers > 1:
+        trace = trace.assign_tiers([1 / n_tiers] * n_tiers, seed=0)
+    options = {"instances": 4, "kv_blocks": 700, "tiers": n_tiers, "watermark": 0.0}
+    requests = simulate(trace, system=system, **options).requests
+    assert (requests["migrations"] > 0).any()
+    return requests
+
+
+def test_one_tier_migrates_as_without_headroom_request_by_request():
+    pd.testing.assert_frame_equal(play_system(1, "n-tier"), play_system(1, "n-tier:headroom=0"))
+
+
+def test_headroom_changes_what_a_system_with_several_tiers_does():
+    assert not play_system(4, "n-tier").equals(play_system(4, "n-tier:headroom=0"))
 
 
 def test_four_tiers_without_any_headroom_are_freeness_request_by_request():

@@ -24,6 +24,7 @@ class Fleet:
         self.charged_ps = [0] * n  # of the times that are over
         self.charged_since: dict[int, int] = {i: 0 for i in range(n_active)}
         self.n_starts = 0  # orders to start
+        self.n_drains = 0  # orders to drain
 
     def is_active(self, i: int) -> bool:
         """Return whether the instance may be given requests."""
@@ -62,6 +63,7 @@ class Fleet:
         engines = self.cluster.engines
         i = min(active, key=lambda i: (len(engines[i].running), -i))
         self.states[i] = "draining"
+        self.n_drains += 1
         return True
 
     def _start(self, i: int) -> None:

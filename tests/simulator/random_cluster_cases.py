@@ -1,11 +1,12 @@
 """Random cases of whole clusters for the comparison of the kernels with the reference: gateway, moves, faults, all.
 
 A case has a kind, which says what it is mainly about. Every policy exists twice: compiled under the decorators of
-servegym.simulator.policy, and as plain Python for the reference. No policy asks for what is an error.
+servegym.simulator.policy, and as plain Python for the reference. No policy asks for what is an error. The policies are
+made for tests, but those of the kind headroom, which are the ones that ship.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from random_cases import (
     _random_lengths,
     _spec,
 )
+from random_headroom_cases import SHIPPED, shipped
 from reference.cluster import ReferenceCluster
 from reference.model import Request
 from reference.options import ACCEPT as ACCEPTED
@@ -77,6 +79,7 @@ KINDS = (
     "faults",
     "scaling",
     "everything",
+    "headroom",
 )
 KV_BYTES = 1000  # a token, on the grid profiles
 MANY_BLOCKS = 2**30
@@ -420,6 +423,7 @@ class ClusterCase:
     dispatch: str
     reads_ps: tuple[int, ...]
     horizon_ps: int | None
+    dispatch_params: dict[str, float] = field(default_factory=dict)
 
 
 def random_cluster_case(kind: str, seed: int) -> ClusterCase:
@@ -427,7 +431,7 @@ def random_cluster_case(kind: str, seed: int) -> ClusterCase:
     rng = np.random.default_rng([seed, len(kind), ord(kind[0]), ord(kind[-1])])
     is_grid = rng.random() < 0.6
     engine = str(rng.choice(["vllm-v1", "vllm-v1", "vllm-v0", "sarathi", "static"]))
-    if kind in ("migration", "everything") and engine == "static":
+    if kind in ("migration", "everything", "headroom") and engine == "static":
         engine = "vllm-v1"  # a policy would see its batch as decoders, the reference would not
     n = int(rng.integers(3, 60))
     prompt, output = _random_lengths(rng, n)
@@ -438,7 +442,7 @@ def random_cluster_case(kind: str, seed: int) -> ClusterCase:
         kv_blocks = max(1, int(need.max() * rng.uniform(0.6, 1.0)))
     seats = int(rng.choice([1, 2, 3, 6, 64]))
     instances = int(rng.integers(1, 5))
-    if kind == "migration":
+    if kind in ("migration", "headroom"):
         instances = max(2, instances)
     pool = [_movable(name) for name in (GRID_PROFILES if is_grid else REAL_PROFILES)]
     is_mixed = instances > 1 and rng.random() < 0.3
@@ -467,6 +471,7 @@ def random_cluster_case(kind: str, seed: int) -> ClusterCase:
     for part in _PARTS[kind]:
         config.update(part(rng, config, span_s))
     dispatch = config.pop("dispatch", "test-signals")
+    dispatch_params = config.pop("dispatch_params", {})
     reads = _random_instants(rng, arrival_ps, int(rng.integers(0, 8)), is_grid)
     horizon_ps = None
     if rng.random() < 0.2:
@@ -476,11 +481,17 @@ def random_cluster_case(kind: str, seed: int) -> ClusterCase:
         arrival_s=arrival_ps / 1e12,
         prompt_tokens=prompt.astype(np.int32),
         output_tokens=output.astype(np.int32),
-        tier=rng.integers(0, 4, n).astype(np.int16),
+        tier=rng.integers(0, config["tiers"], n).astype(np.int16),
         tenant=Labels(("a", "b", "c"), rng.integers(0, 3, n).astype(np.int16)),
     )
     return ClusterCase(
-        f"{kind} {seed}", ClusterConfig(**config), trace, dispatch, tuple(reads), horizon_ps
+        f"{kind} {seed}",
+        ClusterConfig(**config),
+        trace,
+        dispatch,
+        tuple(reads),
+        horizon_ps,
+        dispatch_params,
     )
 
 
@@ -598,6 +609,12 @@ def _scaling(rng: np.random.Generator, config: dict[str, Any], span_s: float) ->
     }
 
 
+def _maybe_scaling(
+    rng: np.random.Generator, config: dict[str, Any], span_s: float
+) -> dict[str, Any]:
+    return _scaling(rng, config, span_s) if rng.random() < 0.5 else {}
+
+
 _PARTS: dict[str, tuple[Callable[..., dict[str, Any]], ...]] = {
     "gateway-push-limit": (_gateway, _push_limit, _maybe_stale),
     "gateway-pull": (_gateway, _pull, _maybe_stale),
@@ -607,6 +624,7 @@ _PARTS: dict[str, tuple[Callable[..., dict[str, Any]], ...]] = {
     "faults": (_faults, _maybe_gateway, _maybe_stale),
     "scaling": (_scaling, _maybe_gateway, _maybe_stale),
     "everything": (_gateway, _maybe_gateway, _maybe_stale, _scaling, _moves, _clients, _faults),
+    "headroom": (_maybe_gateway, _maybe_stale, _maybe_scaling, _moves, _maybe_faults, shipped),
 }
 
 
@@ -629,21 +647,34 @@ def reference_of(case: ClusterCase) -> ReferenceCluster:
         for role, name in [
             ("admission", config.admission),
             ("queue_policy", config.queue),
-            ("migration", config.migration),
-            ("scaling", config.scaling),
             ("estimator", None if config.estimator == "oracle" else config.estimator),
         ]
+    }
+    policies |= {
+        "migration": _policy(config, "migration", config.migration, config.migration_params),
+        "scaling": _policy(config, "scaling", config.scaling, config.scaling_params),
     }
     return ReferenceCluster(
         specs,
         _requests(case),
-        REFERENCE_POLICIES[case.dispatch](),
+        _policy(config, "dispatch", case.dispatch, case.dispatch_params),
         horizon_ps=case.horizon_ps,
         metrics_interval_ps=_ps(config.metrics_interval_s),
         routers=config.routers,
         options=_options(config),
         **policies,
     )
+
+
+def _policy(
+    config: ClusterConfig, kind: str, name: str | None, params: dict[str, float]
+) -> Any | None:
+    """Return the twin of a policy of a kind that has shipped ones."""
+    if name is None:
+        return None
+    if (kind, name) in SHIPPED:
+        return SHIPPED[kind, name](config.tiers, **params)
+    return REFERENCE_POLICIES[name]()
 
 
 def _requests(case: ClusterCase) -> list[Request]:
@@ -706,4 +737,10 @@ def simulation_of(case: ClusterCase) -> Simulation:
     """Return the simulation before its first event."""
     horizon_s = None if case.horizon_ps is None else case.horizon_ps / 1e12
     dispatch = find_policy("dispatch", case.dispatch)
-    return Simulation(case.trace, case.config, dispatch, horizon_s=horizon_s)
+    return Simulation(
+        case.trace,
+        case.config,
+        dispatch,
+        dispatch_params=case.dispatch_params,
+        horizon_s=horizon_s,
+    )
