@@ -10,6 +10,8 @@ import numpy as np
 from reference.headroom import VECTOR, FreenessScaling, LlumnixDispatch, NTierDispatch
 from reference.headroom_moves import LlumnixMigration, NTierMigration
 
+from servegym.simulator.profiles import profiles
+
 # Kind of policy and name: its twin, made from the number of tiers and the parameters.
 SHIPPED: dict[tuple[str, str], Callable[..., Any]] = {
     ("dispatch", "n-tier"): NTierDispatch,
@@ -33,12 +35,21 @@ def shipped(rng: np.random.Generator, config: dict[str, Any], span_s: float) -> 
         "migration_params": _migration_params(rng, config, migration),
         # not an hour of ticks for a request that no instance takes any more
         "max_hold_s": config.get("max_hold_s", 0.5),
+        "link_gb_per_s": _link_gb_per_s(rng, config),
     }
     if rng.random() < 0.5:
         chosen["order"] = "priority"
     if config.get("scaling") is not None:
         chosen |= {"scaling": "freeness", "scaling_params": _scaling_params(rng)}
     return chosen
+
+
+def _link_gb_per_s(rng: np.random.Generator, config: dict[str, Any]) -> float:
+    """Return a link that copies a block in some 0.1 to 3 ms: else copies queue for minutes after the last request."""
+    names = config["profile"] if isinstance(config["profile"], tuple) else (config["profile"],)
+    bytes_per_token = max(profiles()[name].kv_bytes_per_token or 0 for name in names)
+    block_ms = float(rng.choice([0.1, 0.3, 1.0, 3.0]))
+    return bytes_per_token * config["block_size"] / block_ms * 1e-6
 
 
 def _dispatch_params(
