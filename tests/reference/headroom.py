@@ -12,7 +12,8 @@ from reference.cluster import ReferenceCluster
 from reference.engine import Observation
 from reference.model import Request, blocks_for
 
-EXPONENTIAL, LINEAR, VECTOR = 0, 1, 2
+EXPONENTIAL, LINEAR, VECTOR, RESERVE = 0, 1, 2, 3
+BINARY, BY_TIER = 1, 2  # Llumnix's `headroom`
 LONGEST_VECTOR = 10
 
 
@@ -26,10 +27,11 @@ class Headroom:
         form: int = EXPONENTIAL,
         peak: float = 0.20,
         decay: float = 2.5,
+        reserve_tokens: int = 1600,
         **vector: float,
     ) -> None:
         self.is_on, self.n_tiers, self.form = headroom == 1 and n_tiers > 1, n_tiers, form
-        self.peak, self.decay = peak, decay
+        self.peak, self.decay, self.reserve_tokens = peak, decay, reserve_tokens
         self.vector = [vector.get(f"h{p}", 0.0) for p in range(LONGEST_VECTOR)]
 
     def share(self, p: int) -> float:
@@ -39,15 +41,30 @@ class Headroom:
         place = p / (self.n_tiers - 1)
         return self.peak * (1 - place if self.form == LINEAR else math.exp(-self.decay * place))
 
-    def of_tier(self, n_blocks: int, p: int) -> int:
-        """Return H_p of an instance of n_blocks."""
-        return math.floor(n_blocks * self.share(p)) if self.is_on else 0
+    def of_tier(self, cluster: ReferenceCluster, i: int, p: int) -> int:
+        """Return H_p of instance i; in the reserve form all blocks but some tokens' for tier 0, else none."""
+        spec = cluster.engines[i].spec
+        if not self.is_on:
+            return 0
+        if self.form == RESERVE:
+            spare = blocks_for(self.reserve_tokens, spec.block_size)
+            return max(0, spec.kv_blocks - spare) if p == 0 else 0
+        return math.floor(spec.kv_blocks * self.share(p))
+
+    def released(self, cluster: ReferenceCluster, i: int, p: int) -> int:
+        """Return what is kept back no longer on instance i without one request of tier p."""
+        is_last = cluster.details(None, i).tier_counts.get(p, 0) == 1
+        return self.of_tier(cluster, i, p) if is_last else 0
+
+    def added(self, cluster: ReferenceCluster, i: int, p: int) -> int:
+        """Return what is kept back besides on instance i with one more request of tier p."""
+        is_first = cluster.details(None, i).tier_counts.get(p, 0) == 0
+        return self.of_tier(cluster, i, p) if is_first else 0
 
     def of(self, cluster: ReferenceCluster, asker: Request | None, i: int) -> int:
         """Return the sum over the tiers that are seen on instance i."""
         counts = cluster.details(asker, i).tier_counts
-        n_blocks = cluster.engines[i].spec.kv_blocks
-        return sum(self.of_tier(n_blocks, p) for p, count in counts.items() if count > 0)
+        return sum(self.of_tier(cluster, i, p) for p, count in counts.items() if count > 0)
 
 
 def virtual_free(
@@ -76,9 +93,10 @@ def is_draining(cluster: ReferenceCluster, i: int) -> bool:
 class Reserve:
     """Llumnix's reserve for tier 0, which is a class of its own where there are other tiers."""
 
-    def __init__(self, n_tiers: int, headroom: int = 1, reserve_tokens: int = 1600) -> None:
-        self.is_on, self.has_class = headroom == 1 and n_tiers > 1, n_tiers > 1
-        self.spare_tokens = reserve_tokens
+    def __init__(self, n_tiers: int, headroom: int = BINARY, **params: float) -> None:
+        self.has_class = n_tiers > 1
+        self.is_on = headroom == BINARY and self.has_class
+        self.by_tier = Headroom(n_tiers, int(headroom == BY_TIER), **params)  # instead of it
 
     def is_priority(self, request: Request) -> bool:
         """Return whether the request is of the priority class."""
@@ -91,7 +109,7 @@ class Reserve:
     def blocks(self, cluster: ReferenceCluster, i: int) -> int:
         """Return all blocks of instance i but those of the spare tokens."""
         spec = cluster.engines[i].spec
-        return max(0, spec.kv_blocks - blocks_for(self.spare_tokens, spec.block_size))
+        return max(0, spec.kv_blocks - blocks_for(self.by_tier.reserve_tokens, spec.block_size))
 
 
 def available_blocks(cluster: ReferenceCluster, i: int, seen: Observation) -> int:
@@ -126,7 +144,7 @@ class LlumnixDispatch:
 
     def load(self, cluster: ReferenceCluster, request: Request, i: int) -> float:
         """Return -(available - adjustment) / (running + waiting)."""
-        seen, adjustment = cluster.observe(request, i), 0
+        seen, adjustment = cluster.observe(request, i), self.reserve.by_tier.of(cluster, request, i)
         holds = self.reserve.holds_priority(cluster, request, i)
         if self.reserve.is_on and holds != self.reserve.is_priority(request):
             adjustment = self.reserve.blocks(cluster, i)

@@ -22,9 +22,20 @@ Line = tuple[int, int, Request]  # source, destination
 
 
 def decoding(cluster: ReferenceCluster, i: int) -> list[Request]:
-    """Return the running requests of instance i that a policy may move, in their order; all that decode."""
+    """Return the running requests of instance i that decode and are in no move, in their order."""
     engine = cluster.engines[i]
-    return [request for request in engine.running if engine.decodes(request)]
+    return [r for r in engine.running if engine.decodes(r) and not is_moving(cluster, r)]
+
+
+def _has_movable(cluster: ReferenceCluster, i: int) -> bool:
+    """Return whether somebody on instance i waits or decodes, in a move or not."""
+    engine = cluster.engines[i]
+    return bool(engine.waiting) or any(engine.decodes(r) for r in engine.running)
+
+
+def is_moving(cluster: ReferenceCluster, request: Request) -> bool:
+    """Return whether the request is in a move, so that another is refused."""
+    return cluster.moves.move_of(request) is not None
 
 
 def known_blocks(cluster: ReferenceCluster, request: Request) -> int:
@@ -81,7 +92,7 @@ class NTierMigration:
             i
             for i in free
             if (is_draining(cluster, i) or (is_wide and free[i] <= least + self.margin))
-            and (cluster.engines[i].waiting or decoding(cluster, i))
+            and _has_movable(cluster, i)
         ]
         destinations = [i for i, f in active.items() if f >= most - self.margin]
         by_least = sorted(sources, key=lambda i: (free[i], i))
@@ -102,7 +113,7 @@ class NTierMigration:
 
     def _everybody(self, cluster: ReferenceCluster, source: int, room: int) -> list[Request]:
         """Return all who wait, and who decodes as long as they fit."""
-        chosen = cluster.engines[source].queue()
+        chosen = [r for r in cluster.engines[source].queue() if not is_moving(cluster, r)]
         for request in decoding(cluster, source):
             if request.blocks <= room:
                 room -= request.blocks
@@ -116,7 +127,10 @@ class NTierMigration:
             for r in cluster.engines[source].waiting
         ]
         running = [(-r.tier, r.blocks, 1, k, 0, r) for k, r in enumerate(decoding(cluster, source))]
-        fitting = [entry for entry in waiting + running if entry[1] <= room]
+        first = sorted(entry for entry in waiting if entry[1] <= room)[:1]
+        # only the first of those that wait is looked at
+        first = [entry for entry in first if not is_moving(cluster, entry[-1])]
+        fitting = first + [entry for entry in running if entry[1] <= room]
         return min(fitting, key=lambda entry: entry[:-1], default=(None,))[-1]
 
     def _is_closer(
@@ -144,17 +158,13 @@ class NTierMigration:
         """Return M - virtual usage of both once the request has moved."""
         free_here = virtual_free(cluster, None, source, self.headroom)
         free_there = virtual_free(cluster, None, destination, self.headroom)
-        here, there = (cluster.details(None, i) for i in (source, destination))
-        n_here, n_there = (cluster.engines[i].spec.kv_blocks for i in (source, destination))
-        if here.tier_counts.get(request.tier, 0) == 1:  # its tier's last here
-            free_here += self.headroom.of_tier(n_here, request.tier)
-        if there.tier_counts.get(request.tier, 0) == 0:
-            free_there -= self.headroom.of_tier(n_there, request.tier)
+        free_here += self.headroom.released(cluster, source, request.tier)
+        free_there -= self.headroom.added(cluster, destination, request.tier)
         if request.status != "waiting":
             return free_here + request.blocks, free_there - request.blocks
         # A queue of several keeps its head, as far as F is asked.
         if cluster.observe(None, source).n_waiting == 1:
-            free_here += here.head_blocks
+            free_here += cluster.details(None, source).head_blocks
         if cluster.observe(None, destination).n_waiting == 0:
             free_there -= known_blocks(cluster, request)
         return free_here, free_there
@@ -169,8 +179,10 @@ class LlumnixMigration:
         threshold: float = 3.0,
         shortest: int = 0,
         closer: int = 1,
+        slots: int = 0,
         **params: float,
     ) -> None:
+        self.slots = slots
         self.reserve = Reserve(n_tiers, **params)
         self.threshold, self.shortest, self.closer = threshold, shortest == 1, closer == 1
 
@@ -179,19 +191,28 @@ class LlumnixMigration:
         for i, state in enumerate(cluster.fleet.states):
             f = self._steps(cluster, i)
             is_short = any(r.preemptions > 0 for r in cluster.engines[i].waiting)
-            if state == "draining":
-                sources.append((-math.inf, i))
-            elif state == "active" and (is_short or f < self.threshold):
-                sources.append((f, i))
-            elif state == "active" and f > self.threshold:
+            is_source = state == "draining" or is_short or f < self.threshold
+            if state not in ("active", "draining") or not self._has_slot(cluster, i, is_source):
+                continue
+            if is_source:
+                sources.append((-math.inf if state == "draining" else f, i))
+            elif f > self.threshold:
                 destinations.append((-f, i))
         pairs = zip(sorted(sources), sorted(destinations), strict=False)
         found = [(i, j, self._of_pair(cluster, i, j)) for (_, i), (_, j) in pairs]
         return [(i, j, request) for i, j, request in found if request is not None]
 
+    def _has_slot(self, cluster: ReferenceCluster, i: int, is_source: bool) -> bool:
+        """Return whether one more move may go out of instance i, or come to it."""
+        moves = cluster.moves.under_way
+        coming = [m for m in moves if m.destination == i and m.phase != "returning"]
+        leaving = [m for m in moves if m.source == i]
+        return self.slots == 0 or len(leaving if is_source else coming) < self.slots
+
     def _blocks(self, cluster: ReferenceCluster, i: int) -> int:
         """Return available blocks, less the reserve where a priority request is."""
         free = available_blocks(cluster, i, cluster.observe(None, i))
+        free -= self.reserve.by_tier.of(cluster, None, i)
         if self.reserve.is_on and self.reserve.holds_priority(cluster, None, i):
             free -= self.reserve.blocks(cluster, i)
         return free
@@ -210,8 +231,11 @@ class LlumnixMigration:
         if request is None or not self.closer or is_draining(cluster, source):
             return request
         before = self._steps(cluster, destination) - self._steps(cluster, source)
-        after = self._steps(cluster, destination, 1, request.blocks)
-        after -= self._steps(cluster, source, -1, -request.blocks)
+        by_tier = self.reserve.by_tier
+        brought = request.blocks + by_tier.added(cluster, destination, request.tier)
+        taken = request.blocks + by_tier.released(cluster, source, request.tier)
+        after = self._steps(cluster, destination, 1, brought)
+        after -= self._steps(cluster, source, -1, -taken)
         return request if abs(after) < abs(before) else None
 
     def _victim(self, cluster: ReferenceCluster, source: int) -> Request | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from reference.headroom import VECTOR, FreenessScaling, LlumnixDispatch, NTierDispatch
+from reference.headroom import RESERVE, VECTOR, FreenessScaling, LlumnixDispatch, NTierDispatch
 from reference.headroom_moves import LlumnixMigration, NTierMigration
 
 from servegym.simulator.profiles import profiles
@@ -67,7 +67,13 @@ def _migration_params(
         return {**_headroom(rng), "threshold": threshold, "margin": margin, **closer}
     if name == "llumnix":
         threshold, shortest = float(rng.choice([-2, 1, 3, 10, 40])), int(rng.random() < 0.5)
-        return {**_reserve(rng, config), "threshold": threshold, "shortest": shortest, **closer}
+        return {
+            **_reserve(rng, config),
+            "threshold": threshold,
+            "shortest": shortest,
+            "slots": int(rng.integers(0, 3)),
+            **closer,
+        }
     return {}
 
 
@@ -83,10 +89,12 @@ def _scaling_params(rng: np.random.Generator) -> dict[str, float]:
 def _headroom(rng: np.random.Generator) -> dict[str, float]:
     params: dict[str, float] = {
         "headroom": int(rng.random() < 0.9),
-        "form": int(rng.integers(0, 3)),
+        "form": int(rng.integers(0, 4)),
         "peak": float(rng.choice([0.05, 0.2, 0.2, 0.6, 1.0])),
         "decay": float(rng.choice([0, 0.7, 2.5, 2.5, 8])),
     }
+    if params["form"] == RESERVE:
+        params["reserve_tokens"] = int(rng.choice([0, 40, 200, 1600]))
     if params["form"] == VECTOR:
         shares = rng.choice([0.0, 0.1, 0.3, 0.9], MOST_TIERS)
         params |= {f"h{p}": float(share) for p, share in enumerate(shares)}
@@ -94,6 +102,11 @@ def _headroom(rng: np.random.Generator) -> dict[str, float]:
 
 
 def _reserve(rng: np.random.Generator, config: dict[str, Any]) -> dict[str, float]:
+    """Return Llumnix's parameters: the binary reserve, headroom by tier, or neither."""
+    switch = int(rng.choice([0, 1, 1, 1, 2, 2]))
+    return {**_headroom(rng), "headroom": switch, "reserve_tokens": _spare_tokens(rng, config)}
+
+
+def _spare_tokens(rng: np.random.Generator, config: dict[str, Any]) -> int:
     part = float(rng.choice([0, 0.2, 0.5, 2]))
-    tokens = int(part * config["kv_blocks"] * config["block_size"]) + int(rng.integers(0, 3))
-    return {"headroom": int(rng.random() < 0.9), "reserve_tokens": tokens}
+    return int(part * config["kv_blocks"] * config["block_size"]) + int(rng.integers(0, 3))
