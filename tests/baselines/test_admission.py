@@ -137,7 +137,7 @@ def test_slo_shed_takes_the_rate_of_a_loaded_instance_from_its_profile(options, 
 def test_slo_shed_predicts_the_ttft_of_a_prompt_alone(engine):
     for prompt in (100, 1900) if engine == "vllm-v0" else (100, 2000, 2049, 6000, 20_000):
         trace = Trace([0.0], [prompt], [50])
-        alone_s = float(simulate(trace, engine=engine).requests["first_token_s"][0])
+        alone_s = float(np.asarray(simulate(trace, engine=engine).requests["first_token_s"])[0])
         for factor, n_rejected in ((1 + 1e-9, 0), (1 - 1e-6, 0 if engine == "static" else 1)):
             options = {"admission": "slo-shed", "admission_params": {"ttft_s": factor * alone_s}}
             summary = simulate(trace, engine=engine, **options).summary()
