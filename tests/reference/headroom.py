@@ -7,6 +7,7 @@ reserve of all blocks but some tokens'. Sources: Beyond Binary Priorities; Llumn
 """
 
 import math
+from typing import Any
 
 from reference.cluster import ReferenceCluster
 from reference.engine import Observation
@@ -93,7 +94,7 @@ def is_draining(cluster: ReferenceCluster, i: int) -> bool:
 class Reserve:
     """Llumnix's reserve for tier 0, which is a class of its own where there are other tiers."""
 
-    def __init__(self, n_tiers: int, headroom: int = BINARY, **params: float) -> None:
+    def __init__(self, n_tiers: int, headroom: int = BINARY, **params: Any) -> None:
         self.has_class = n_tiers > 1
         self.is_on = headroom == BINARY and self.has_class
         self.by_tier = Headroom(n_tiers, int(headroom == BY_TIER), **params)  # instead of it
@@ -126,7 +127,7 @@ def per_request(n_blocks: int, n_requests: int) -> float:
 class NTierDispatch:
     """The accepting instance with the largest F; the first index on ties."""
 
-    def __init__(self, n_tiers: int, **params: float) -> None:
+    def __init__(self, n_tiers: int, **params: Any) -> None:
         self.headroom = Headroom(n_tiers, **params)
 
     def __call__(self, cluster: ReferenceCluster, request: Request) -> int | None:
@@ -138,7 +139,7 @@ class NTierDispatch:
 class LlumnixDispatch:
     """The accepting instance with the least load; ties go round."""
 
-    def __init__(self, n_tiers: int, **params: float) -> None:
+    def __init__(self, n_tiers: int, **params: Any) -> None:
         self.reserve = Reserve(n_tiers, **params)
         self.asked = 0
 
@@ -172,7 +173,7 @@ class FreenessScaling:
         high: float = 1.5,
         cooldown_s: float = 10.0,
         headroom: int = 0,
-        **params: float,
+        **params: Any,
     ) -> None:
         self.headroom = Headroom(n_tiers, headroom, **params)
         self.low, self.high, self.cooldown_s = low, high, cooldown_s

@@ -5,6 +5,7 @@ Priorities; Llumnix (OSDI '24). What freeness is in either: headroom.py.
 """
 
 import math
+from typing import Any
 
 from reference.cluster import ReferenceCluster
 from reference.headroom import (
@@ -52,7 +53,7 @@ class NTierMigration:
         threshold: float = 0.3,
         margin: float = 0.1,
         closer: int = 1,
-        **params: float,
+        **params: Any,
     ) -> None:
         self.headroom = Headroom(n_tiers, **params)
         self.threshold, self.margin, self.closer = threshold, margin, closer == 1
@@ -180,7 +181,7 @@ class LlumnixMigration:
         shortest: int = 0,
         closer: int = 1,
         slots: int = 0,
-        **params: float,
+        **params: Any,
     ) -> None:
         self.slots = slots
         self.reserve = Reserve(n_tiers, **params)
