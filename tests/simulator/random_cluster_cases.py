@@ -666,9 +666,7 @@ def reference_of(case: ClusterCase) -> ReferenceCluster:
     )
 
 
-def _policy(
-    config: ClusterConfig, kind: str, name: str | None, params: dict[str, float]
-) -> Any:
+def _policy(config: ClusterConfig, kind: str, name: str | None, params: dict[str, float]) -> Any:
     """Return the twin of a policy of a kind that has shipped ones."""
     if name is None:
         return None
