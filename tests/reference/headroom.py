@@ -163,6 +163,7 @@ class LlumnixDispatch:
 class FreenessScaling:
     """+1 with the mean F of active instances below a band or none active, -1 above it; then a cool-down.
 
+    signal 1: in the place of F Llumnix's freeness, where an idle instance counts as if it had one request.
     No cool-down after an order to drain that changed nothing, seen from how many drain or are absent.
     """
 
@@ -173,9 +174,10 @@ class FreenessScaling:
         high: float = 1.5,
         cooldown_s: float = 10.0,
         headroom: int = 0,
+        signal: int = 0,
         **params: Any,
     ) -> None:
-        self.headroom = Headroom(n_tiers, headroom, **params)
+        self.headroom, self.is_llumnix = Headroom(n_tiers, headroom, **params), signal == 1
         self.low, self.high, self.cooldown_s = low, high, cooldown_s
         self.order, self.ordered_s, self.n_given_up = 0, 0.0, 0
 
@@ -191,7 +193,13 @@ class FreenessScaling:
 
     def _band(self, cluster: ReferenceCluster) -> int:
         active = [i for i, state in enumerate(cluster.fleet.states) if state == "active"]
-        total = sum((freeness(cluster, None, i, self.headroom) for i in active), 0.0)
+        total = sum((self._signal(cluster, i) for i in active), 0.0)
         if not active or total < self.low * len(active):
             return 1
         return -1 if total > self.high * len(active) else 0
+
+    def _signal(self, cluster: ReferenceCluster, i: int) -> float:
+        if not self.is_llumnix:
+            return freeness(cluster, None, i, self.headroom)
+        seen = cluster.observe(None, i)
+        return available_blocks(cluster, i, seen) / max(1, seen.n_running + seen.n_waiting)

@@ -78,10 +78,12 @@ def _migration_params(
 
 
 def _scaling_params(rng: np.random.Generator) -> dict[str, float]:
+    low, high = sorted([rng.choice([-5, -0.5, 2, 10]), rng.choice([1.5, 5, 20, 80])])
     return {
         **_headroom(rng),
-        "low": float(rng.choice([-5, -0.5, 2, 10])),
-        "high": float(rng.choice([1.5, 5, 20, 80])),
+        "signal": int(rng.random() < 0.4),
+        "low": float(low),
+        "high": float(high),
         "cooldown_s": float(rng.choice([0, 0.02, 0.1, 10])),
     }
 
