@@ -72,7 +72,7 @@ def play_system(n_tiers: int, system: str) -> pd.DataFrame:
         trace = trace.assign_tiers([1 / n_tiers] * n_tiers, seed=0)
     options = {"instances": 4, "kv_blocks": 700, "tiers": n_tiers, "watermark": 0.0}
     requests = simulate(trace, system=system, **options).requests
-    assert (requests["migrations"] > 0).any()
+    assert np.asarray(requests["migrations"]).any()
     return requests
 
 
