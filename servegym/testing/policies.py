@@ -97,10 +97,15 @@ def _check_defaults(policy: Policy, case: Case) -> None:
 
 
 def _bounds(policy: Policy) -> Iterator[dict[str, float]]:
-    """Yield the least and the largest value of every parameter, the others at their defaults."""
+    """Yield the least and the largest value of every parameter, the others at their defaults.
+
+    Where one may not exceed another (`at_most`), that other goes as far with it.
+    """
     for param in policy.params:
-        yield {param.name: param.low}
-        yield {param.name: param.high}
+        above = [other for other in policy.params if other.name == param.at_most]
+        below = [other for other in policy.params if other.at_most == param.name]
+        yield {param.name: param.low} | {other.name: other.low for other in below}
+        yield {param.name: param.high} | {other.name: other.high for other in above}
 
 
 @contextmanager

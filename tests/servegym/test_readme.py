@@ -101,7 +101,7 @@ def test_the_page_on_systems_names_every_one_of_the_table_and_its_texts_are_unde
         if f"`{name.replace('driftsched', '')}`" not in PAGE and f"`{name}`" not in PAGE
     ]
     texts = re.findall(r"^\| `([\w-]+:[^`]+)` \|", PAGE, re.MULTILINE)
-    assert len(texts) == 6
+    assert len(texts) == 8
     for text in texts:
         assert find_system(text).name == text
 

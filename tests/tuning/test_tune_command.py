@@ -205,7 +205,7 @@ def test_portable_text_names_what_files_and_checkpoints_hold(
     )
     Path("outer.yaml").write_text("system: inner.yaml\nsettings: {estimator: oracle}")
     lies = f"learned:{tmp_path / 'linear-0.safetensors'}"
-    assert portable("outer.yaml:order=fcfs") == f"{lies},order=sjf,estimator=oracle,order=fcfs"
+    assert portable("outer.yaml:order=fcfs") == f"{lies},estimator=oracle,order=fcfs"
     assert tiers_of("outer.yaml:order=fcfs") == 3  # of the file that it names
     assert portable("n-tier:dispatch=learned:linear-0") == f"n-tier:dispatch={lies}"
     assert portable("learned:serve-goodput") == "learned:serve-goodput"  # ships: found anywhere
