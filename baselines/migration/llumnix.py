@@ -43,6 +43,7 @@ from servegym.baselines.migration.pairs import (
     NOBODY,
     SOURCE,
     freest_destination,
+    has_slot,
     is_closer,
     least_free_source,
     write_move,
@@ -54,9 +55,7 @@ from servegym.simulator.views import (
     is_draining,
     is_moving,
     n_decoding,
-    n_incoming,
     n_instances,
-    n_outgoing,
     n_preempted_waiting,
     n_tiers,
     running_blocks,
@@ -130,13 +129,6 @@ def side_of(cluster, i, steps, threshold):
     if n_preempted_waiting(cluster, i) > 0 or steps < threshold:
         return SOURCE
     return DESTINATION if steps > threshold else NEITHER
-
-
-@kernel
-def has_slot(cluster, i, side, slots):
-    """Return whether instance i may be on that side of one more move; slots = 0: of any number."""
-    n = n_outgoing(cluster, i) if side == SOURCE else n_incoming(cluster, i)
-    return slots == 0 or n < slots
 
 
 @kernel

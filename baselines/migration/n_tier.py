@@ -12,6 +12,10 @@ For the same reason a draining source that can move nothing leaves its destinati
 Published, a move from an instance with one request more leaves the other with one more, and it returns a tick later.
 With closer = 1 (default) a move must leave |F - F'| of its pair smaller than it was, the rule of Llumnix's balanced
 pairing; 0: as published. A request is never moved to where it is.
+
+F sees nothing of a copy under way at its source, so that a source would send one request after another until the first
+has arrived: over a slow link, more than can. slots = 2 (default): an instance that does not drain has so many moves out
+of it at a time, and any instance so many to it; 0: any number, as published.
 """
 
 import math
@@ -35,6 +39,7 @@ from servegym.baselines.migration.pairs import (
     SOURCE,
     admissible_blocks,
     freest_destination,
+    has_slot,
     is_closer,
     least_free_source,
     write_move,
@@ -61,7 +66,7 @@ from servegym.simulator.views import (
     write_waiting,
 )
 
-THRESHOLD, MARGIN, CLOSER = N_HEADROOM_PARAMS, N_HEADROOM_PARAMS + 1, N_HEADROOM_PARAMS + 2
+THRESHOLD, MARGIN, CLOSER, SLOTS = range(N_HEADROOM_PARAMS, N_HEADROOM_PARAMS + 4)
 NOT_RUNNING = -1
 
 
@@ -72,6 +77,7 @@ NOT_RUNNING = -1
         Param("threshold", 0.3, "blocks a request", 0, 1e9),
         Param("margin", 0.1, "blocks a request", 0, 1e9),
         Param("closer", 1, "0 as published, 1 only if it evens out", 0, 1, is_whole=True),
+        Param("slots", 2, "moves at a time, out and in; 0 any number", 0, 1000, is_whole=True),
     ),
     memory=lambda config: headroom_memory(config) + 2 * config.most_instances,
 )
@@ -81,7 +87,7 @@ def n_tier(cluster, moves, params, memory, rng):
     n, begin = n_instances(cluster), FRACTIONS + n_tiers(cluster)
     least, most = score(cluster, memory, begin)
     low = least + params[MARGIN] if most - least >= params[THRESHOLD] else -math.inf
-    mark_sides(cluster, memory, begin, low, most - params[MARGIN])
+    mark_sides(cluster, memory, begin, low, most - params[MARGIN], params[SLOTS])
     n_moves = 0
     while True:
         source = least_free_source(memory, begin, n)
@@ -115,7 +121,7 @@ def score(cluster, memory, begin):
 
 
 @kernel
-def mark_sides(cluster, memory, begin, low, high):
+def mark_sides(cluster, memory, begin, low, high, slots):
     """Mark sources (F <= low, or draining, with something to move) and destinations (F >= high) (mutates memory)."""
     n = n_instances(cluster)
     for i in range(n):
@@ -124,7 +130,9 @@ def mark_sides(cluster, memory, begin, low, high):
             mark = SOURCE if n_movable(cluster, i) > 0 else NEITHER
         elif is_active(cluster, i):
             is_source = memory[begin + i] <= low and n_movable(cluster, i) > 0
+            is_source = is_source and has_slot(cluster, i, SOURCE, slots)
             is_destination = memory[begin + i] >= high
+            is_destination = is_destination and has_slot(cluster, i, DESTINATION, slots)
             mark = SOURCE if is_source else NEITHER
             if is_destination:
                 mark = BOTH if is_source else DESTINATION

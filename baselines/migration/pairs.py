@@ -7,7 +7,7 @@ Scores stand in a policy's memory: M freenesses, then M marks of what each may s
 import math
 
 from servegym.simulator.kernel import kernel
-from servegym.simulator.views import free_blocks, watermark_blocks
+from servegym.simulator.views import free_blocks, n_incoming, n_outgoing, watermark_blocks
 
 NEITHER, SOURCE, DESTINATION, BOTH = 0, 1, 2, 3  # BOTH = SOURCE + DESTINATION
 NOBODY = -1
@@ -36,6 +36,13 @@ def freest_destination(memory, begin, n):
         if mark >= DESTINATION and (chosen == NOBODY or memory[begin + i] > most):
             chosen, most = i, memory[begin + i]
     return chosen
+
+
+@kernel
+def has_slot(cluster, i, side, slots):
+    """Return whether instance i may be on that side of one more move; slots = 0: of any number."""
+    n = n_outgoing(cluster, i) if side == SOURCE else n_incoming(cluster, i)
+    return slots == 0 or n < slots
 
 
 @kernel

@@ -249,15 +249,28 @@ def test_n_tier_passes_over_a_request_that_is_being_copied():
     simulation = paused(rows, until_s=0.015, instances=2, kv_blocks=100)
     asked = Asked(copying(simulation, (2, 0, 1)), "migration", "n-tier", **PLAIN)
     assert asked.moves() == [(0, 1, 3)]
-    asked = Asked(
-        copying(simulation, (2, 0, 1), (3, 0, 1), (1, 0, 1)), "migration", "n-tier", **PLAIN
-    )
+    copying(simulation, (2, 0, 1), (3, 0, 1), (1, 0, 1))
+    asked = Asked(simulation, "migration", "n-tier", **PLAIN, slots=0)
     assert asked.moves() == [(0, 1, 0)]
     # it drains: all but these two
     simulation = paused(rows, until_s=0.015, instances=2, kv_blocks=100)
     simulation.state.instances["condition"][0] = DRAINING
-    asked = Asked(copying(simulation, (2, 0, 1), (4, 0, 1)), "migration", "n-tier")
+    asked = Asked(copying(simulation, (2, 0, 1), (4, 0, 1)), "migration", "n-tier", slots=0)
     assert asked.moves() == [(0, 1, 0), (0, 1, 1), (0, 1, 3)]
+
+
+def test_n_tier_has_two_moves_at_a_time_out_of_and_into_an_instance():
+    rows = [(0, 1, 10, 50), (0, 2, 150, 50), (0, 2, 40, 50), (0, 2, 100, 50), (0, 0, 10, 50)]
+    simulation = paused(rows, until_s=0.015, instances=3, kv_blocks=100)
+    copying(simulation, (2, 0, 2), (3, 0, 2))  # two out of 0 and two to 2; 1 is as free as 2
+    for options, written in (({}, []), ({"slots": 3}, [(0, 1, 1)]), ({"slots": 0}, [(0, 1, 1)])):
+        assert Asked(simulation, "migration", "n-tier", **PLAIN, **options).moves() == written
+    # of a draining one all go, to where fewer than two are on their way
+    simulation.state.instances["condition"][0] = DRAINING
+    asked = Asked(simulation, "migration", "n-tier", **PLAIN)
+    assert asked.moves() == [(0, 1, 0), (0, 1, 1), (0, 1, 4)]
+    simulation.state.instances["n_incoming"][1] = 2
+    assert asked.moves() == []
 
 
 def test_waiting_request_that_is_being_copied_stays():

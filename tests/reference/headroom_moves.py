@@ -39,6 +39,14 @@ def is_moving(cluster: ReferenceCluster, request: Request) -> bool:
     return cluster.moves.move_of(request) is not None
 
 
+def has_slot(cluster: ReferenceCluster, i: int, is_source: bool, slots: int) -> bool:
+    """Return whether one more move may go out of instance i, or come to it; slots = 0: always."""
+    moves = cluster.moves.under_way
+    coming = [m for m in moves if m.destination == i and m.phase != "returning"]
+    leaving = [m for m in moves if m.source == i]
+    return slots == 0 or len(leaving if is_source else coming) < slots
+
+
 def known_blocks(cluster: ReferenceCluster, request: Request) -> int:
     """Return the blocks that a waiting request needs; the block size is one for all."""
     return cluster.engines[0].blocks_for(request.known)
@@ -53,9 +61,10 @@ class NTierMigration:
         threshold: float = 0.3,
         margin: float = 0.1,
         closer: int = 1,
+        slots: int = 2,
         **params: Any,
     ) -> None:
-        self.headroom = Headroom(n_tiers, **params)
+        self.headroom, self.slots = Headroom(n_tiers, **params), slots
         self.threshold, self.margin, self.closer = threshold, margin, closer == 1
 
     def __call__(self, cluster: ReferenceCluster) -> list[Line]:
@@ -94,8 +103,13 @@ class NTierMigration:
             for i in free
             if (is_draining(cluster, i) or (is_wide and free[i] <= least + self.margin))
             and _has_movable(cluster, i)
+            and (is_draining(cluster, i) or has_slot(cluster, i, True, self.slots))
         ]
-        destinations = [i for i, f in active.items() if f >= most - self.margin]
+        destinations = [
+            i
+            for i, f in active.items()
+            if f >= most - self.margin and has_slot(cluster, i, False, self.slots)
+        ]
         by_least = sorted(sources, key=lambda i: (free[i], i))
         return by_least, sorted(destinations, key=lambda i: (-free[i], i))
 
@@ -193,7 +207,9 @@ class LlumnixMigration:
             f = self._steps(cluster, i)
             is_short = any(r.preemptions > 0 for r in cluster.engines[i].waiting)
             is_source = state == "draining" or is_short or f < self.threshold
-            if state not in ("active", "draining") or not self._has_slot(cluster, i, is_source):
+            if state not in ("active", "draining") or not has_slot(
+                cluster, i, is_source, self.slots
+            ):
                 continue
             if is_source:
                 sources.append((-math.inf if state == "draining" else f, i))
@@ -202,13 +218,6 @@ class LlumnixMigration:
         pairs = zip(sorted(sources), sorted(destinations), strict=False)
         found = [(i, j, self._of_pair(cluster, i, j)) for (_, i), (_, j) in pairs]
         return [(i, j, request) for i, j, request in found if request is not None]
-
-    def _has_slot(self, cluster: ReferenceCluster, i: int, is_source: bool) -> bool:
-        """Return whether one more move may go out of instance i, or come to it."""
-        moves = cluster.moves.under_way
-        coming = [m for m in moves if m.destination == i and m.phase != "returning"]
-        leaving = [m for m in moves if m.source == i]
-        return self.slots == 0 or len(leaving if is_source else coming) < self.slots
 
     def _blocks(self, cluster: ReferenceCluster, i: int) -> int:
         """Return available blocks, less the reserve where a priority request is."""

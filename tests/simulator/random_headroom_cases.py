@@ -64,7 +64,8 @@ def _migration_params(
     closer = {"closer": int(rng.random() < 0.6)}
     if name == "n-tier":
         threshold, margin = float(rng.choice([0, 0.1, 0.3, 2])), float(rng.choice([0, 0.1, 1, 20]))
-        return {**_headroom(rng), "threshold": threshold, "margin": margin, **closer}
+        slots = {"slots": int(rng.integers(0, 4))}
+        return {**_headroom(rng), "threshold": threshold, "margin": margin, **closer, **slots}
     if name == "llumnix":
         threshold, shortest = float(rng.choice([-2, 1, 3, 10, 40])), int(rng.random() < 0.5)
         return {
