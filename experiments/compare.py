@@ -6,7 +6,7 @@ comparison = compare(["round-robin", "least-requests"], workload="azure-conv", l
 print(comparison); comparison.save("out")
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from servegym.baselines.system_file import check_tiers
 from servegym.baselines.systems import System, find_system, system_names
 from servegym.experiments.blocks import check_seeds
 from servegym.experiments.comparison import Comparison
-from servegym.experiments.grid import play_grid
+from servegym.experiments.grid import Cell, play_grid
 from servegym.experiments.idle_settings import idle_settings, shared_notes
 from servegym.experiments.notes import notes_of, override_notes
 from servegym.experiments.progress import announce_compilation, bar
@@ -95,17 +95,8 @@ def compare(
         asked |= {"rate": rate_per_s, "horizon_s": horizon_s, "seed": seed, "whole": whole}
         command = command_line(asked | {"seeds": None if whole else seeds}, cluster)
     resolved = {name: system.manifest(cluster) for name, system in found.items()}
-    idle = {
-        name: idle_settings(
-            system.configure(cluster),
-            next(iter(traces.values())),
-            tier_mix,
-            sum(cell.row["holds"] for cell in cells if cell.row["system"] == name),
-        )
-        for name, system in found.items()
-    }
     notes = [*override_notes(resolved, cluster), *notes_of(cells, load_played, cluster)]
-    notes += shared_notes(idle)
+    notes += idle_notes(found, cluster, next(iter(traces.values())), tier_mix, cells)
     return Comparison(
         runs=pd.DataFrame([cell.row for cell in cells]),
         reference=reference,
@@ -118,6 +109,25 @@ def compare(
         notes=tuple(notes),
         command=command,
         resolved=resolved,
+    )
+
+
+def idle_notes(
+    found: Mapping[str, System],
+    cluster: ClusterConfig,
+    trace: Trace,
+    tier_mix: str | None,
+    cells: Sequence[Cell],
+) -> list[str]:
+    """Return what to know of settings that do nothing, and in which systems. trace: one of those played."""
+    n_holds = dict.fromkeys(found, 0)
+    for cell in cells:
+        n_holds[cell.row["system"]] += cell.row["holds"]
+    return shared_notes(
+        {
+            name: idle_settings(system.configure(cluster), trace, tier_mix, n_holds[name])
+            for name, system in found.items()
+        }
     )
 
 

@@ -14,7 +14,9 @@ from servegym.agents import cloning
 from servegym.agents.scenarios import Mix
 from servegym.agents.set_policy import SetActorCritic
 from servegym.baselines.learned import read_checkpoint
+from servegym.baselines.systems import find_system
 from servegym.envs.baseline_policy import BaselinePolicy
+from servegym.simulator.config import ClusterConfig
 
 FEW: dict[str, Any] = dict(
     rounds=2,
@@ -99,11 +101,17 @@ def test_a_teacher_that_sets_more_than_a_clone_copies_is_refused(teacher, sets, 
 
 
 @pytest.mark.parametrize(
-    "teacher",
-    ["marginal:remaining=residual", "block:estimator=noisy,error=.2", "learned:dispatch-mean-e2e"],
+    ("teacher", "sets"),
+    [
+        ("marginal:remaining=residual", {"remaining"}),
+        ("block:estimator=noisy,error=.2", {"estimator", "estimator_params"}),
+        ("learned:dispatch-mean-e2e", set()),
+    ],
 )
-def test_a_teacher_may_set_what_is_known_of_lengths(teacher):
-    cloning.Options(teacher=teacher).check()
+def test_a_teacher_may_set_what_is_known_of_lengths(teacher, sets):
+    """What is set must get there, or nothing would have been let through."""
+    cloning.check_teacher(teacher)
+    assert set(find_system(teacher).manifest(ClusterConfig())["config"]) == sets
 
 
 def test_unknown_teacher_is_named():
