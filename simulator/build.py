@@ -98,7 +98,7 @@ def build_state(simulation: "Simulation") -> layout.State:
         copied_requests=records(_n_copied_requests(simulation, len(requests)), layout.REQUEST),
         tally=records(1, layout.TALLY),
         tariffs=records(config.tiers, layout.TARIFF),
-        links=np.zeros((3, layout.LINK_WORDS), np.int64),
+        links=np.zeros((4, layout.LINK_WORDS), np.int64),
     )
     _fill_shared(state, simulation)
     _fill_gateway(state, simulation)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import float64, int64, typeof, types, uint64
-from numba.core.typing.templates import Signature
-from numba.extending import intrinsic
+from numba.core.cgutils import gep_inbounds
+from numba.core.imputils import lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
+from numba.extending import intrinsic, models, register_model
 
 from servegym.simulator import state as layout
 from servegym.simulator.kernel import CACHED_BY, IS_JIT_DISABLED, kernel
@@ -194,20 +196,69 @@ def _store(typing, address, part):
     return int64(int64, part), generate
 
 
-def reader(part_type: types.NamedTuple) -> Any:
-    """Return a function (address) that returns the tuple which store put there; its arrays must still be alive."""
+class PartAt(types.Type):
+    """Numba's type of a part of the state that is known by its address: handed on in one word.
+
+    An array's descriptor is read where it is used. Nobody writes one while compiled code runs.
+    """
+
+    def __init__(self, part: types.NamedTuple) -> None:
+        self.part = part
+        super().__init__(name=f"PartAt({part})")
+
+
+@register_model(PartAt)
+class _PartAtModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, part_at: PartAt) -> None:
+        super().__init__(manager, part_at, ir.IntType(8).as_pointer())
+
+
+@infer_getattr
+class _PartAtAttributes(AttributeTemplate):
+    key = PartAt
+
+    def generic_resolve(self, part_at: PartAt, name: str) -> Any:
+        fields = part_at.part.fields
+        return part_at.part.types[fields.index(name)] if name in fields else None
+
+
+@lower_getattr_generic(PartAt)
+def _read_field(context, builder, part_at, pointer, name):
+    part_pointer = context.get_value_type(part_at.part).as_pointer()
+    place = builder.bitcast(pointer, part_pointer)
+    field = gep_inbounds(builder, place, 0, part_at.part.fields.index(name))
+    return _load_constant(builder, field)
+
+
+def _load_constant(builder, pointer):
+    """Load a value word by word, each marked as one that never changes: LLVM need not read it again."""
+    kind = pointer.type.pointee
+    parts = getattr(kind, "elements", None)
+    if parts is None:
+        word = builder.load(pointer)
+        word.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return word
+    value = ir.Constant(kind, ir.Undefined)
+    for k in range(len(parts)):
+        part = _load_constant(builder, gep_inbounds(builder, pointer, 0, k))
+        value = builder.insert_value(value, part, k)
+    return value
+
+
+def reader(part: types.NamedTuple) -> Any:
+    """Return a function (address) that returns the part which store put there; its arrays must still be alive."""
     if IS_JIT_DISABLED:
         return _python_part_at
+    part_type = PartAt(part)
 
     @intrinsic
     def part_at(typing, pointer):
         def generate(context, builder, _, arguments):
-            pointer_type = context.get_value_type(part_type).as_pointer()
-            return builder.load(builder.inttoptr(arguments[0], pointer_type))
+            return builder.inttoptr(arguments[0], context.get_value_type(part_type))
 
         return part_type(int64), generate
 
-    setattr(part_at, CACHED_BY, part_type)
+    setattr(part_at, CACHED_BY, part)
     return part_at
 
 

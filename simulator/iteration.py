@@ -186,11 +186,12 @@ def _finish_decoders(state, i, instance, now_ps, follows):
     size = state.shared[0].block_size
     least, kept = NEVER, instance.first_slot
     for p in range(instance.first_slot, instance.first_slot + instance.n_decoding):
-        slot = state.slots[p]
+        slot = state.slots[np.uint64(p)]  # unsigned: no index from the end to be told apart
         if slot.finish_iteration > instance.iteration:
             least = min(least, slot.finish_iteration)
-            state.slots[kept].finish_iteration = slot.finish_iteration
-            state.slots[kept].request = slot.request
+            if kept < p:
+                place = state.slots[np.uint64(kept)]
+                place.finish_iteration, place.request = slot.finish_iteration, slot.request
             kept += 1
             continue
         request = state.requests[slot.request]

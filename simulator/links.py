@@ -10,11 +10,12 @@ from servegym.simulator.state import BLOCKS, Centre, Copies, Core
 
 @kernel
 def link(state, address, words):
-    """Write the descriptors of a State's arrays to three places of so many words, and their addresses into `shared`."""
+    """Write the descriptors of a State's arrays to four places of so many words, and their addresses into `shared`."""
     shared = state.shared[0]
     shared.state_pointer = store(address, core_of(state))
     shared.centre_pointer = store(address + 8 * words, centre_of(state))
     shared.copies_pointer = store(address + 16 * words, copies_of(state))
+    shared.what_if_pointer = store(address + 24 * words, what_if_core_of(state))
 
 
 @kernel
@@ -39,6 +40,25 @@ def core_of(state):
         state.requests,
         state.slots,
         state.phases,
+        state.views,
+        state.params,
+        state.memory,
+        state.streams,
+        state.policies,
+        state.tiers,
+    )
+
+
+@kernel
+def what_if_core_of(state):
+    """Return the Core in which the copy that a what-if plays with is the last of `instances`."""
+    return Core(
+        state.copied_shared,
+        state.engines,
+        state.copied_instances,
+        state.requests,
+        state.copied_slots,
+        state.copied_phases,
         state.views,
         state.params,
         state.memory,

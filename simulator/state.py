@@ -243,9 +243,13 @@ SHARED = np.dtype(
         ("is_time_dependent", "i8"),  # 1: order keys are evaluated anew at every iteration start
         ("metrics_interval_ps", "i8"),  # 0: routers see the truth
         ("n_routers", "i8"),
-        ("state_pointer", "i8"),  # Core, Centre and Copies as they stand in `links`
+        (
+            "state_pointer",
+            "i8",
+        ),  # Core, Centre, Copies and the Core of a what-if, as they stand in `links`
         ("centre_pointer", "i8"),
         ("copies_pointer", "i8"),
+        ("what_if_pointer", "i8"),
         ("catch_up_address", "i8"),  # compiled `catch_up`, which accessors inside policies call
         ("what_if_address", "i8"),  # compiled `what_if`, likewise; 0: not needed yet
         ("run_address", "i8"),  # compiled `run` of event_loop.py
@@ -516,16 +520,18 @@ class State(NamedTuple):
     copied_slots: np.ndarray  # SLOT[C] or [(M + 1) * C]
     copied_phases: np.ndarray  # int32[block_size] or [(M + 1) * block_size]
     copied_requests: np.ndarray  # REQUEST: those that a what-if writes over, and those of snapshots
-    links: np.ndarray  # int64[3, LINK_WORDS]: descriptors of the arrays of Core, Centre and Copies
+    links: (
+        np.ndarray
+    )  # int64[4, LINK_WORDS]: descriptors of the arrays of Core, Centre, Copies, a what-if's Core
 
 
 LINK_WORDS = 160  # seven a one-dimensional array, nine a matrix
 
 
 class Core(NamedTuple):
-    """The part of a State that instances are made of, which kernels hand to each other: fields as there.
+    """The part of a State that instances are made of: fields as there.
 
-    Kernels compile in a time that grows with what they are handed; they reach the rest through `centre` and `copies`.
+    Kernels hand each other its address (calls.PartAt) and reach the rest through `centre` and `copies`.
     """
 
     shared: np.ndarray

@@ -28,7 +28,6 @@ from servegym.simulator.state import (
     REMAINING,
     STATIC,
     UNFINISHED,
-    Core,
     Request,
 )
 from servegym.simulator.views import FINISH, MARGINAL_BY_TIER
@@ -98,20 +97,7 @@ def _latencies_s(state, i, r, tokens, is_with, is_weighted):
 @kernel
 def _copied(state):
     """Return the state in which the copy is the scratch row of `instances`."""
-    return Core(
-        copies(state).shared,
-        state.engines,
-        copies(state).instances,
-        state.requests,
-        copies(state).slots,
-        copies(state).phases,
-        state.views,
-        state.params,
-        state.memory,
-        state.streams,
-        state.policies,
-        state.tiers,
-    )
+    return state_at(state.shared[0].what_if_pointer)
 
 
 @cold_kernel
