@@ -32,6 +32,7 @@ from servegym.experiments.learned_tables import (
     report,
     rivals,
 )
+from servegym.traces.load import load
 from servegym.traces.names import near_match
 
 PLAYING = (*WITHOUT_LENGTHS, *WHAT_IF)
@@ -152,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise ValueError(f"--as-kept: {options.out} has no runs of this version")
         runs = runs_of(cells, kept)
     else:
+        if options.trace is not None:
+            load(options.trace)  # its turn comes late: say now what is wrong with it
         runs = play_missing(cells, play, options.out, options.workers)
     if options.learned or options.as_kept:
         print(report(runs, options.learned))

@@ -144,6 +144,13 @@ def test_play_gives_a_row_a_system_with_all_measures(tmp_path):
     assert len(play_missing({cell: ["least-requests"]}, play, tmp_path / "runs.csv")) == 1
 
 
+def test_a_missing_trace_file_is_said_before_anything_is_played(tmp_path):
+    file, kept = tmp_path / "none.csv", tmp_path / "runs.csv"
+    with pytest.raises(FileNotFoundError, match=r"none\.csv"):
+        main(["--seeds", "1", "--trace", str(file), "--out", str(kept)])
+    assert not kept.exists()
+
+
 def test_without_learned_dispatchers_rivals_play_alone(tmp_path, capsys):
     sizes = ["--seeds", "1", "--requests", "50", "--instances", "2", "--loads", "0.9"]
     places = ["--workloads", "azure-conv", "--scenarios", "tight", "--lengths", UNKNOWN]
