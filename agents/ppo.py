@@ -26,6 +26,7 @@ import torch
 from servegym.agents.candidates import linear_space
 from servegym.agents.export import network_of_tensors, read_network, write_network
 from servegym.agents.fleets import FleetVecEnv
+from servegym.agents.heap import heap_kept
 from servegym.agents.objectives import find_objective
 from servegym.agents.rollouts import FORGOTTEN, PairedRolloutBuffer
 from servegym.agents.scenarios import Mix
@@ -199,7 +200,8 @@ def train(options: Options, command: str, algorithm: Algorithm = PLAIN) -> dict[
         )
     run = Run(options, algorithm, command)
     try:
-        run.learn()
+        with heap_kept():
+            run.learn()
     except KeyboardInterrupt:
         if run.selection.best_tensors is not None:
             note(f"{state_file(options.out)} has the last validation's state; go on with --resume")
