@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import pandas as pd
 import tyro
 
-from servegym.experiments.blocks import check_seeds
+from servegym.experiments.blocks import blocks_of_file, check_seeds
 from servegym.experiments.compare import compare
 from servegym.experiments.kept_runs import kept_runs, play_missing, runs_of
 from servegym.experiments.learned_tables import (
@@ -154,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = runs_of(cells, kept)
     else:
         if options.trace is not None:
-            load(options.trace)  # its turn comes late: say now what is wrong with it
+            # Its turn comes late: say now what is wrong with it.
+            blocks_of_file(load(options.trace), BLOCKS)
         runs = play_missing(cells, play, options.out, options.workers)
     if options.learned or options.as_kept:
         print(report(runs, options.learned))

@@ -144,10 +144,15 @@ def test_play_gives_a_row_a_system_with_all_measures(tmp_path):
     assert len(play_missing({cell: ["least-requests"]}, play, tmp_path / "runs.csv")) == 1
 
 
-def test_a_missing_trace_file_is_said_before_anything_is_played(tmp_path):
-    file, kept = tmp_path / "none.csv", tmp_path / "runs.csv"
-    with pytest.raises(FileNotFoundError, match=r"none\.csv"):
-        main(["--seeds", "1", "--trace", str(file), "--out", str(kept)])
+def test_a_trace_that_cannot_be_played_is_refused_before_anything_is_played(tmp_path):
+    file, kept = tmp_path / "t.csv", tmp_path / "runs.csv"
+    sizes = ["--seeds", "1", "--requests", "50", "--instances", "2", "--loads", "0.9"]
+    options = [*sizes, "--lengths", UNKNOWN, "--trace", str(file), "--out", str(kept)]
+    with pytest.raises(FileNotFoundError, match=r"t\.csv"):
+        main(options)
+    file.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,10\n1,10,10\n")
+    with pytest.raises(ValueError, match="2 requests"):
+        main(options)
     assert not kept.exists()
 
 
