@@ -10,6 +10,7 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -95,6 +96,34 @@ def fail_abandoned(study: optuna.Study, takes_over: bool = False) -> list[int]:
         if is_abandoned(trial, takes_over) and fail(study, trial, KILLED):
             failed.append(trial.number)
     return failed
+
+
+def wait_for_names(study: optuna.Study, say: Callable[[str], None]) -> None:
+    """Wait until every trial that is RUNNING now has its worker's name, or is abandoned.
+
+    A worker killed before it could put its name leaves one that may still be somebody's; while that is not known,
+    neither is the place of the next trial, from which its parameters are drawn (sampling.py).
+    """
+    deadline = time.monotonic() + UNNAMED_S
+    awaited = unnamed(study)
+    n_waits = 0
+    while (left := awaited & unnamed(study)) and time.monotonic() < deadline:
+        if n_waits == 1:  # others at work name theirs meanwhile
+            numbers = ", ".join(map(str, sorted(left)))
+            say(
+                f"no worker has put its name to trials {numbers}: waiting for up to {UNNAMED_S:g} s"
+            )
+        wait()
+        n_waits += 1
+
+
+def unnamed(study: optuna.Study) -> set[int]:
+    """Return the numbers of trials that are RUNNING, without a worker's name but not abandoned yet."""
+    return {
+        trial.number
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        if WORKER not in trial.user_attrs and not is_abandoned(trial)
+    }
 
 
 def fail(study: optuna.Study, trial: FrozenTrial, reason: str) -> bool:

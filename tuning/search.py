@@ -19,7 +19,7 @@ import optuna
 from servegym.tuning import trials
 from servegym.tuning.interruption import Interruption
 from servegym.tuning.journal import JOURNAL, FileLock, open_journal
-from servegym.tuning.liveness import WORKER, Worker, fail_abandoned, wait
+from servegym.tuning.liveness import WORKER, Worker, fail_abandoned, wait, wait_for_names
 from servegym.tuning.objectives import find_objective
 from servegym.tuning.player import Player
 from servegym.tuning.problem import Problem, changed_fields
@@ -190,6 +190,7 @@ def search(
     place.folder.mkdir(parents=True, exist_ok=True)
     with FileLock(place.folder / "start.lock"):
         study = open_study(problem, place, say)
+        wait_for_names(study, say)
         lost = fail_abandoned(study, takes_over)
         if lost:
             say(f"trials left behind by processes that died, now FAIL: {', '.join(map(str, lost))}")

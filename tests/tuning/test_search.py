@@ -216,6 +216,20 @@ def test_long_wait_for_a_living_worker_is_said_once(
             assert said == [f"waiting for trial 0 of {socket.gethostname()}"]
 
 
+def test_case_30_trial_that_no_worker_named_is_waited_for_and_the_search_goes_on_as_if_never_killed(
+    uninterrupted: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A worker killed between asking for a trial and naming it leaves one whose parameters come again."""
+    search(problem(), place(tmp_path), 5)
+    left = open_study(problem(), place(tmp_path), print).ask().number
+    monkeypatch.setattr("servegym.tuning.liveness.UNNAMED_S", 1.0)
+    said: list[str] = []
+    after = search(problem(), place(tmp_path), TOTAL, say=said.append).get_trials()
+    assert [t.number for t in after if t.state == TrialState.FAIL] == [left]
+    assert done(after) == uninterrupted
+    assert said[0] == f"no worker has put its name to trials {left}: waiting for up to 1 s"
+
+
 def test_case_30_two_workers_at_once_lose_nothing(tmp_path: Path):
     """A command of two workers and a search here, on one journal: the total is exact, every trial has all its seeds."""
     folder = tmp_path / "shared"
