@@ -79,7 +79,8 @@ def test_smaller_blocks_are_kept_after_it_as_glibc_does_by_itself():
     assert faults_of_small_arrays() < SMALL // resource.getpagesize()
 
 
+@needs_mallinfo2
 def test_without_glibc_nothing_is_done(monkeypatch):
     monkeypatch.setattr("servegym.agents.heap.glibc", lambda: None)
     with heap_kept():
-        pass
+        assert blocks_mapped_for_an_array() == 1
