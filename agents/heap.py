@@ -1,9 +1,8 @@
 """heap_kept: memory that is freed stays with the process while networks are trained.
 
 A minibatch allocates tensors of more than 32 MiB. glibc takes such blocks from the kernel and hands them back at once,
-so that each of their pages is mapped and cleared anew for every minibatch, a quarter of PPO's CPU time. Kept, it trains
-bit for bit the same in .70 to .84 of the time, for a sixth more memory (docs/training.md). Elsewhere than on glibc
-nothing is changed.
+so that each of their pages is mapped and cleared anew for every minibatch. Kept, PPO trains bit for bit the same in
+less time, for more memory. Elsewhere than on glibc nothing is changed.
 
 mallopt(3): https://man7.org/linux/man-pages/man3/mallopt.3.html
 """
